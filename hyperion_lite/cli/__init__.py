@@ -1,0 +1,1 @@
+"""The command ``hyperion-lite``: one thin module a subcommand."""

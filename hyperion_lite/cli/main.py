@@ -1,0 +1,58 @@
+"""Entry point of ``hyperion-lite``: finds the module of a subcommand and imports only that one.
+
+A subcommand module has ``HELP`` (one line), ``add_arguments(parser)`` and ``run(args) -> exit code``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+
+from hyperion_lite._version import __version__
+from hyperion_lite.core.config import nearest
+from hyperion_lite.core.errors import HyperionLiteError
+
+COMMANDS = {
+    "extract": "extract speaker embeddings from audio files",
+    "score": "cosine scores of embedding pairs or a trial list",
+    "pth": "look into .pth checkpoints, and take tensors out",
+    "prepare": "make, check and describe data sets",
+}
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser of the command line; only ``command`` gets its arguments."""
+    parser = argparse.ArgumentParser(prog="hyperion-lite", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.description = "Speaker embeddings from audio, and a safe look into PyTorch checkpoints."
+    parser.add_argument("--version", action="version", version=f"hyperion-lite {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name == command:
+            importlib.import_module(f"hyperion_lite.cli.{name}").add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``hyperion-lite`` with ``argv`` and return its exit code: 0 done, 2 wrong use or failed items."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = next((token for token in arguments if not token.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        print(
+            f"hyperion-lite: error: unknown command {command!r}{nearest(command, COMMANDS)} Known: {', '.join(COMMANDS)}",
+            file=sys.stderr,
+        )
+        return 2
+    args = build_parser(command).parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return int(importlib.import_module(f"hyperion_lite.cli.{args.command}").run(args))
+    except (HyperionLiteError, FileNotFoundError) as error:
+        print(f"hyperion-lite {args.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"hyperion-lite {args.command}: interrupted", file=sys.stderr)
+        return 130

@@ -1,0 +1,125 @@
+"""Files and directories that appear complete or not at all.
+
+Both helpers write to a sibling with a temporary name, flush it to the disk and rename it over the target. After an error (a full
+disk, a killed process) the target is what it was before; only the sibling, recognisable by :data:`TEMPORARY_MARK`, can stay behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TEMPORARY_MARK = ".hl-tmp-"
+"""Part of the name of every temporary sibling; whoever lists a directory of results skips such names."""
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the entries of a directory, to the disk."""
+    flags = os.O_RDONLY | (os.O_DIRECTORY if path.is_dir() and hasattr(os, "O_DIRECTORY") else 0)
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path to write; on success it becomes ``path``.
+
+    Raises:
+        FileNotFoundError: the parent directory does not exist.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: the directory {target.parent} does not exist")
+    descriptor, name = tempfile.mkstemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        fsync_path(temporary)
+        os.chmod(temporary, _usual_file_mode(target))
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    fsync_path(target.parent)
+
+
+def _usual_file_mode(target: Path) -> int:
+    # mkstemp makes files that only their owner can read; a saved model should be as readable as any other file
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary directory to fill; on success it becomes ``path``, replacing what was there.
+
+    A directory cannot be renamed over a full one: the old one is moved aside first and removed last, and put back if the second
+    rename fails.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent))
+    try:
+        yield temporary
+        _fsync_tree(temporary)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o777 & ~mask)
+        _publish_directory(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync_path(target.parent)
+
+
+def _fsync_tree(root: Path) -> None:
+    for folder, _, files in os.walk(root):
+        for name in files:
+            fsync_path(Path(folder) / name)
+        fsync_path(Path(folder))
+
+
+def _publish_directory(temporary: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}old-", dir=target.parent))
+    os.rename(target, aside / target.name)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        os.rename(aside / target.name, target)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def is_temporary(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` has the name of an unfinished or abandoned temporary sibling."""
+    return TEMPORARY_MARK in Path(path).name
+
+
+def remove_temporaries(folder: str | os.PathLike[str]) -> list[str]:
+    """Remove the temporary siblings left in ``folder`` by killed processes and return their names."""
+    removed = []
+    for entry in sorted(Path(folder).iterdir()):
+        if is_temporary(entry):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                with suppress(FileNotFoundError):
+                    entry.unlink()
+            removed.append(entry.name)
+    return removed
