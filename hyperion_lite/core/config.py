@@ -17,7 +17,7 @@ import typing
 from abc import ABCMeta
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from hyperion_lite.core.errors import ConfigError
@@ -208,7 +208,7 @@ def _accepts_none(annotation: Any) -> bool:
     return annotation is Any or type(None) in typing.get_args(annotation)
 
 
-@lru_cache(maxsize=None)
+@cache
 def config_fields(cls: type) -> Mapping[str, ConfigField]:
     """The configuration keys of ``cls``; where its signature ends in ``**kwargs``, those of the next class in the MRO follow."""
     method_name = getattr(cls, "config_method", "__init__")
@@ -225,14 +225,15 @@ def config_fields(cls: type) -> Mapping[str, ConfigField]:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 more = True
-            elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL and parameter.name not in ("self", "cls"):
-                if parameter.name not in fields and parameter.name not in exclude:
-                    fields[parameter.name] = ConfigField(
-                        parameter.name,
-                        hints.get(parameter.name, Any),
-                        parameter.default,
-                        helps.get(parameter.name, ""),
-                    )
+            elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL and parameter.name not in {
+                "self",
+                "cls",
+                *fields,
+                *exclude,
+            }:
+                fields[parameter.name] = ConfigField(
+                    parameter.name, hints.get(parameter.name, Any), parameter.default, helps.get(parameter.name, "")
+                )
         exclude |= set(vars(owner).get("config_exclude", ()))
         if not more:
             break
@@ -319,7 +320,7 @@ def type_problem(field: ConfigField, value: Any) -> str | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _type_parser(annotation: Any) -> jsonargparse.ArgumentParser:
     import jsonargparse
 

@@ -31,7 +31,7 @@ class ArgumentParser(jsonargparse.ArgumentParser):
 
     def _normalise(self, args: Sequence[str]) -> list[str]:
         known = set(self._option_string_actions)
-        normalised = []
+        normalised: list[str] = []
         for index, token in enumerate(args):
             if token == "--":
                 return normalised + list(args[index:])
