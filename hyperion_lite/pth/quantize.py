@@ -18,7 +18,7 @@ class ChannelRanges(NamedTuple):
     maximum: np.ndarray
 
 
-class QuantizedTensor(NamedTuple):
+class Int8Tensor(NamedTuple):
     """``values`` int8 of the shape of the input, ``scales`` float32 (channels,); the tensor is ``values * scales`` along the axis."""
 
     values: np.ndarray
@@ -44,7 +44,7 @@ def channel_ranges(array: np.ndarray, axis: int = 0) -> ChannelRanges:
     return ChannelRanges(np.asarray(array.min(axis=others)), np.asarray(array.max(axis=others)))
 
 
-def quantize_int8(array: np.ndarray, axis: int = 0) -> QuantizedTensor:
+def quantize_int8(array: np.ndarray, axis: int = 0) -> Int8Tensor:
     """Quantise to int8 with one scale per channel: ``scale = max|w| / 127``, ``q = round(w / scale)``, zero point 0.
 
     Error bound: ``|w - q * scale| <= scale / 2`` for every element, that is at most 1/254 of the largest magnitude of its channel
@@ -59,7 +59,7 @@ def quantize_int8(array: np.ndarray, axis: int = 0) -> QuantizedTensor:
         int8 values of the shape of ``array``, row-major, and float32 scales of shape (channels,).
 
     Raises:
-        ValueError: NaN or infinity (the message names the channel), a magnitude that no float32 scale can hold, integers or complex
+        ValueError: NaN or infinity (the message names the channel), a magnitude beyond float32, integers or complex
             numbers, no such axis, channels without elements.
     """
     array = np.asarray(array)
@@ -74,7 +74,7 @@ def quantize_int8(array: np.ndarray, axis: int = 0) -> QuantizedTensor:
         # the quotient in float64: in float32 it could round to the farther level
         quotient = array[block].astype(np.float64) / scales[channels].astype(np.float64).reshape(shape)
         values[block] = np.rint(quotient, out=quotient)
-    return QuantizedTensor(values, scales)
+    return Int8Tensor(values, scales)
 
 
 def dequantize_int8(values: np.ndarray, scales: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -125,9 +125,11 @@ def _scales(magnitude: np.ndarray) -> np.ndarray:
             f"channel {bad[0]} holds NaN or infinity ({bad.size} of {magnitude.size} channels do); it cannot be quantised"
         )
     float32 = np.finfo(np.float32)
-    if magnitude.size and magnitude.max() / _LEVELS > float32.max:
-        raise ValueError(f"a magnitude of {magnitude.max():.3g} is too large for a float32 scale")
+    if magnitude.size and magnitude.max() > float32.max:
+        raise ValueError(f"a magnitude of {magnitude.max():.3g} is beyond float32, in which the product with the scale is computed")
     scales = (magnitude / _LEVELS).astype(np.float32)
+    # a scale that was rounded up may push the last level over the largest float32
+    scales = np.minimum(scales, np.nextafter(float32.max / np.float32(_LEVELS), np.float32(0)))
     # subnormal scales lose precision, or vanish: the smallest normal number still bounds the error by its half
     return np.where(magnitude == 0, np.float32(1.0), np.maximum(scales, float32.tiny)).astype(np.float32)
 
