@@ -1,0 +1,1 @@
+"""Compositions of layers that encoders are made of: residual, Res2Net and squeeze-excitation blocks."""

@@ -1,0 +1,1 @@
+"""Architectures: encoders, front ends and heads that models are assembled from."""
