@@ -1,0 +1,1 @@
+"""Primitive layers: acoustic features, normalisation, augmentation, pooling, output layers."""
