@@ -1,0 +1,40 @@
+"""Parts of a network that do not learn: no gradient, no dropout, no moving statistics."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torch import nn
+
+_M = TypeVar("_M", bound="Freezable")
+
+
+class Freezable(nn.Module):
+    """A module that can be frozen as a whole and stays frozen when a parent is switched to training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_frozen = False
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether :meth:`freeze` holds."""
+        return self._is_frozen
+
+    def freeze(self: _M) -> _M:
+        """No gradients for any parameter, and evaluation behaviour whatever ``train()`` says, so that buffers never move."""
+        self._is_frozen = True
+        self.requires_grad_(False)
+        return self.eval()
+
+    def unfreeze(self: _M) -> _M:
+        """Undo :meth:`freeze` for this module and its parts; ``train()`` decides again."""
+        for module in self.modules():
+            if isinstance(module, Freezable):
+                module._is_frozen = False
+        self.requires_grad_(True)
+        return self
+
+    def train(self: _M, mode: bool = True) -> _M:
+        """As in torch, but a frozen module stays in evaluation mode. Returns itself."""
+        return super().train(mode and not self._is_frozen)

@@ -1,0 +1,368 @@
+"""The base of all models: configuration, saving and loading, train modes, parameter bookkeeping."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from hyperion_lite.core.config import Configurable, check_config
+from hyperion_lite.core.errors import ConfigError, ModelFileError
+from hyperion_lite.core.freezing import Freezable
+from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
+from hyperion_lite.models.own_keys import split_own_keys
+from hyperion_lite.models.registry import MODELS, find_model_class
+from hyperion_lite.models.state_loading import load_state
+from hyperion_lite.serialization.artifact import ModelArtifact
+from hyperion_lite.serialization.classes import check_classes
+from hyperion_lite.serialization.directory import write_directory
+from hyperion_lite.serialization.legacy import modernise_config
+from hyperion_lite.serialization.locate import read_model
+from hyperion_lite.serialization.names import clean_names
+from hyperion_lite.serialization.single_file import SUFFIXES, write_single_file
+
+logger = logging.getLogger(__name__)
+
+_M = TypeVar("_M", bound="HyperTorchModel")
+
+
+class ParameterSummary(NamedTuple):
+    """Element counts of a model."""
+
+    trainable: int
+    non_trainable: int
+    buffers: int
+    total: int
+
+
+class TrainModes(tuple[str, ...]):
+    """Names of train modes. A tuple; calling it gives the list, as code written for the original toolkit does."""
+
+    def __call__(self) -> list[str]:
+        return list(self)
+
+
+class HyperTorchModel(Configurable, Freezable):
+    """Base class of models that save and load themselves.
+
+    A subclass has a constructor whose arguments are plain JSON types. It is registered under its class name when it is defined, and
+    that name is what a file records. Two different classes under one name are an error.
+
+    A base class that must not be registered is defined with ``class Base(HyperTorchModel, abstract=True)``.
+
+    Class attributes:
+        valid_train_modes: names accepted by :meth:`set_train_mode`.
+    """
+
+    valid_train_modes: ClassVar[Sequence[str]] = TrainModes(("full", "frozen"))
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.valid_train_modes = TrainModes(cls.valid_train_modes)
+        if not abstract:
+            MODELS.register(cls)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._train_mode = "full"
+        self._class_names: list[str] | None = None
+
+    # configuration
+
+    def get_config(self) -> dict[str, Any]:
+        """``class_name`` and the constructor arguments as plain JSON types; ``cls(**config)`` rebuilds the model."""
+        return {"class_name": type(self).__name__, **super().get_config()}
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Class ids in index order, saved with the model; ``None`` without a class table."""
+        return None if self._class_names is None else list(self._class_names)
+
+    @class_names.setter
+    def class_names(self, ids: Iterable[str] | None) -> None:
+        if ids is None:
+            self._class_names = None
+            return
+        checked = check_classes(list(ids), type(self).__name__)
+        expected = getattr(self, "num_classes", None)
+        if isinstance(expected, int) and expected != len(checked):
+            raise ValueError(f"the class table has {len(checked)} ids, but the model has {expected} classes")
+        self._class_names = checked
+
+    # saving
+
+    def save(self, path: str | Path) -> None:
+        """Save the model; atomically, an old file survives any failure.
+
+        Args:
+            path: ends in ``.pth`` or ``.pt``: one file, in the original toolkit's format. Anything else: a model directory
+                (``config.json``, ``model.safetensors``, ``classes.csv``).
+
+        Raises:
+            FileExistsError: a directory with other content is in the way.
+            OSError: nothing was written.
+        """
+        target = Path(path)
+        if target.suffix in SUFFIXES:
+            config, own = split_own_keys(type(self), self.get_config())
+            write_single_file(target, config, own, self.state_dict(), self._class_names)
+        else:
+            self.save_to_dir(target)
+
+    def save_to_dir(self, path: str | Path) -> None:
+        """Save as a model directory, whatever its name. Raises as :meth:`save`."""
+        write_directory(Path(path), self.get_config(), self.state_dict(), self._class_names)
+
+    # loading
+
+    @classmethod
+    def load(
+        cls: type[_M],
+        path: str | Path | None = None,
+        cfg: Mapping[str, Any] | None = None,
+        state_dict: Mapping[str, torch.Tensor] | None = None,
+        model_name: str = "model",
+        map_location: str | torch.device | None = None,
+        strict: bool = True,
+        frontend_rules: FrontendRules = "auto",
+    ) -> _M:
+        """Build a model of this class.
+
+        Args:
+            path: as in :meth:`auto_load`; or
+            cfg: a configuration (unknown keys are errors) and, optionally,
+            state_dict: its tensors; wrapper prefixes and both spellings of weight norm are understood.
+            model_name, map_location, strict, frontend_rules: as in :meth:`auto_load`.
+
+        Raises:
+            ConfigError: unknown, missing or ill-typed keys in ``cfg``.
+            ModelFileError: the tensors do not fit, or the file holds another class.
+        """
+        if path is not None:
+            if cfg is not None or state_dict is not None:
+                raise ValueError("give either a path, or cfg and state_dict")
+            return cls.auto_load(
+                path, model_name=model_name, map_location=map_location, strict=strict, frontend_rules=frontend_rules
+            )
+        if cfg is None:
+            raise ValueError("give a path, or a configuration as cfg=")
+        target = cls._class_of(cfg)
+        model = target.from_config(modernise_config({"class_name": target.__name__, **cfg}))
+        if state_dict is not None:
+            load_state(model, clean_names(state_dict), strict=strict)
+        return model.to(map_location) if map_location is not None else model
+
+    @classmethod
+    def _class_of(cls: type[_M], cfg: Mapping[str, Any]) -> type[_M]:
+        """The class that ``cfg`` names if it is a subclass of this one, else this one."""
+        name = cfg.get("class_name")
+        if name in (None, cls.__name__):
+            return cls
+        found = find_model_class(str(name))
+        if not issubclass(found, cls):
+            raise ConfigError(f"the configuration is of class {name!r}, which is not a {cls.__name__}")
+        return found
+
+    @classmethod
+    def auto_load(
+        cls: type[_M],
+        path: str | Path,
+        model_name: str = "model",
+        extra_objs: Mapping[str, type] | Iterable[type] | None = None,
+        map_location: str | torch.device | None = None,
+        strict: bool = True,
+        frontend_rules: FrontendRules = "auto",
+    ) -> _M:
+        """Load a model of whatever class the file names; no code of the file is executed.
+
+        Args:
+            path: ``.pth`` or ``.pt`` file (this package's or the original toolkit's, a trainer checkpoint too), model directory,
+                training checkpoint directory, experiment directory (its newest complete checkpoint), or ``hf:org/repo[/file]``.
+            model_name: which weights: takes ``<model_name>_state_dict`` or ``<model_name>.safetensors``; ``swa_model`` for averaged ones.
+            extra_objs: model classes of yours that the file may name, by name or as a list.
+            map_location: device of the model; CPU by default, whatever the file says.
+            strict: refuse missing and unexpected tensors.
+            frontend_rules: ``legacy`` or ``modern`` features; ``auto`` decides from what the file stores.
+
+        Returns:
+            The model in evaluation mode; tensors keep their stored dtype.
+
+        Raises:
+            FileNotFoundError: nothing at ``path``.
+            KeyError: unknown model class.
+            ConfigError: missing or ill-typed configuration keys. Unknown ones are dropped with one warning: other releases carry them.
+            ModelFileError: damaged file, tensors that do not fit (all of them are listed), or a class that is no ``cls``.
+        """
+        artifact = read_model(path, model_name)
+        found = find_model_class(artifact.class_name, _by_name(extra_objs))
+        if not issubclass(found, cls):
+            raise ModelFileError(
+                f"{artifact.source} holds a {artifact.class_name}, which is not a {cls.__name__}; "
+                f"load it with {artifact.class_name}.auto_load or HyperTorchModel.auto_load"
+            )
+        model = found.from_artifact(artifact, strict, frontend_rules)
+        if map_location is not None:
+            model = model.to(map_location)
+        return model.eval()
+
+    @classmethod
+    def from_artifact(
+        cls: type[_M], artifact: ModelArtifact, strict: bool = True, frontend_rules: FrontendRules = "auto"
+    ) -> _M:
+        """Build the model that ``artifact`` describes. Raises as :meth:`auto_load`."""
+        config = resolve_frontend_rules(artifact, frontend_rules)
+        try:
+            model = cls(**check_config(cls, config, on_unknown="warn"))
+        except ConfigError as error:
+            raise ConfigError(f"{artifact.source}: {error}") from error
+        load_state(model, artifact.state, artifact.tied, strict, artifact.source)
+        model.class_names = artifact.classes
+        model.after_load(artifact)
+        return model
+
+    def after_load(self, artifact: ModelArtifact) -> None:
+        """Hook for subclasses: called once the tensors are in place."""
+
+    def copy(self: _M) -> _M:
+        """An independent copy: configuration, tensors, mode."""
+        return copy.deepcopy(self)
+
+    def clone(self: _M) -> _M:
+        """The same as :meth:`copy`."""
+        return self.copy()
+
+    # train modes
+
+    @property
+    def train_mode(self) -> str:
+        """The train mode last set; ``full`` at first."""
+        return self._train_mode
+
+    @train_mode.setter
+    def train_mode(self, mode: str) -> None:
+        self.set_train_mode(mode)
+
+    def frozen_modules(self, mode: str) -> list[nn.Module]:
+        """The parts that ``mode`` freezes; subclasses with more modes override this."""
+        return [self] if mode == "frozen" else []
+
+    def set_train_mode(self, mode: str) -> None:
+        """Choose which parts learn. This is not ``train()``/``eval()``: those switch dropout and batch statistics.
+
+        Frozen parts get no gradient and keep evaluation behaviour under ``train()``, so that their buffers never move.
+
+        Raises:
+            ValueError: not one of :attr:`valid_train_modes`.
+        """
+        if mode not in self.valid_train_modes:
+            raise ValueError(
+                f"{type(self).__name__} has no train mode {mode!r}; it has: {', '.join(self.valid_train_modes)}"
+            )
+        self._train_mode = mode
+        self._is_frozen = mode == "frozen"
+        self.requires_grad_(True)
+        for module in self.frozen_modules(mode):
+            module.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self: _M, mode: bool = True) -> _M:
+        """Training behaviour for everything that the train mode does not freeze. Returns the model."""
+        super().train(mode)
+        if mode:
+            for module in self.frozen_modules(self._train_mode):
+                if module is not self:
+                    module.eval()
+        return self
+
+    def freeze(self: _M) -> _M:
+        """The same as ``set_train_mode("frozen")``. Returns the model."""
+        self.set_train_mode("frozen")
+        return self
+
+    def unfreeze(self: _M) -> _M:
+        """The same as ``set_train_mode("full")``. Returns the model."""
+        super().unfreeze()
+        self.set_train_mode("full")
+        return self
+
+    # parameters
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first parameter or buffer; CPU for a model without any."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            return tensor.device
+        return torch.device("cpu")
+
+    def trainable_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Parameters that require gradients."""
+        return (p for p in self.parameters(recurse) if p.requires_grad)
+
+    def non_trainable_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Parameters that do not require gradients."""
+        return (p for p in self.parameters(recurse) if not p.requires_grad)
+
+    def trainable_named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters that require gradients."""
+        return ((n, p) for n, p in self.named_parameters(recurse=recurse) if p.requires_grad)
+
+    def non_trainable_named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters that do not require gradients."""
+        return ((n, p) for n, p in self.named_parameters(recurse=recurse) if not p.requires_grad)
+
+    def trainable_param_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer.
+
+        One group; or, with a ``bias_weight_decay`` in the configuration, two: biases and all other one-dimensional parameters
+        (normalisation) get that weight decay, the rest the optimizer's.
+        """
+        decay = getattr(self, "bias_weight_decay", None)
+        named = list(self.trainable_named_parameters())
+        if decay is None:
+            return [{"params": [p for _, p in named]}]
+        plain = [p for n, p in named if not (n.endswith("bias") or p.dim() <= 1)]
+        biases = [p for n, p in named if n.endswith("bias") or p.dim() <= 1]
+        groups: list[dict[str, Any]] = [{"params": plain}, {"params": biases, "weight_decay": decay}]
+        return [group for group in groups if group["params"]]
+
+    def parameter_summary(self, verbose: bool = False) -> ParameterSummary:
+        """Numbers of elements; ``verbose`` logs them too."""
+        trainable = sum(p.numel() for p in self.trainable_parameters())
+        frozen = sum(p.numel() for p in self.non_trainable_parameters())
+        buffers = sum(b.numel() for b in self.buffers())
+        summary = ParameterSummary(trainable, frozen, buffers, trainable + frozen + buffers)
+        if verbose:
+            logger.info(
+                "%s: %d trainable, %d frozen, %d buffer elements", type(self).__name__, trainable, frozen, buffers
+            )
+        return summary
+
+    def change_dropouts(self, dropout_rate: float) -> None:
+        """Set the rate of every dropout layer that the model has, and record it in the configuration.
+
+        A part that was built without dropout stays without. A rate of 0 is not recorded, because a model built with it has no
+        dropout layers, which changes the names of the tensors behind them.
+
+        Raises:
+            ValueError: outside [0, 1).
+        """
+        if not 0.0 <= dropout_rate < 1.0:
+            raise ValueError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
+        for module in self.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.p = dropout_rate
+            elif isinstance(module, Configurable) and dropout_rate > 0 and module.get_config().get("dropout_rate"):
+                module._update_config(dropout_rate=dropout_rate)
+
+
+def _by_name(extra: Mapping[str, type] | Iterable[type] | None) -> dict[str, Any]:
+    if extra is None:
+        return {}
+    if isinstance(extra, Mapping):
+        return dict(extra)
+    return {cls.__name__: cls for cls in extra}

@@ -1,0 +1,48 @@
+"""Model classes by name, and where the package defines its own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from hyperion_lite.core.registry import Registry
+
+MODELS: Registry[Any] = Registry("model")
+
+_XVECTORS = "hyperion_lite.models.xvectors"
+_WAV2XVECTORS = "hyperion_lite.models.wav2xvectors"
+
+BUILTIN_MODELS = {
+    "XVector": f"{_XVECTORS}.xvector",
+    "ResNet1dXVector": f"{_XVECTORS}.resnet1d_xvector",
+    "ResNetXVector": f"{_XVECTORS}.resnet_xvector",
+    "Wav2XVector": f"{_WAV2XVECTORS}.wav2xvector",
+    "Wav2ResNet1dXVector": f"{_WAV2XVECTORS}.wav2resnet1d_xvector",
+    "Wav2ResNetXVector": f"{_WAV2XVECTORS}.wav2resnet_xvector",
+}
+"""Class name -> module, so that a model file is enough to find its class in a process that imported nothing."""
+
+
+def find_model_class(class_name: str, extra: dict[str, Any] | None = None) -> Any:
+    """The model class called ``class_name``.
+
+    Args:
+        class_name: as in a configuration.
+        extra: further classes by name; they win over registered ones.
+
+    Raises:
+        KeyError: unknown; lists what is known.
+    """
+    if extra and class_name in extra:
+        return extra[class_name]
+    if class_name not in MODELS and class_name in BUILTIN_MODELS:
+        importlib.import_module(BUILTIN_MODELS[class_name])
+    if class_name not in MODELS:
+        import_builtin_models()
+    return MODELS.get(class_name)
+
+
+def import_builtin_models() -> None:
+    """Import every model of the package, so that the registry is complete."""
+    for module in BUILTIN_MODELS.values():
+        importlib.import_module(module)

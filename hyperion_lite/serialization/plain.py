@@ -1,0 +1,73 @@
+"""Reduce what a pickle describes to plain values: a configuration has no objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hyperion_lite.core.errors import ModelFileError
+from hyperion_lite.pth.values import Opaque, TensorRef
+
+_NAMESPACES = {
+    ("argparse", "Namespace"),
+    ("jsonargparse", "Namespace"),
+    ("jsonargparse._namespace", "Namespace"),
+    ("types", "SimpleNamespace"),
+}
+_PATH_CLASSES = {"PosixPath", "WindowsPath", "Path", "PurePosixPath", "PureWindowsPath", "PurePath"}
+_MAX_DEPTH = 64
+
+
+def plain_config(value: Any, where: str = "model_cfg", depth: int = 0) -> Any:
+    """``value`` with JSON types only.
+
+    Enums (a class called on a string) become the string, numpy scalars numbers, paths strings, namespaces dictionaries, tuples lists.
+
+    Raises:
+        ModelFileError: anything else, or nesting without end; the message names the place.
+    """
+    if depth > _MAX_DEPTH:
+        raise ModelFileError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    if isinstance(value, Mapping):
+        return {
+            str(plain_config(k, where, depth + 1)): plain_config(v, f"{where}.{k}", depth + 1) for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain_config(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+    if isinstance(value, Opaque):
+        return _plain_object(value, where, depth)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return plain_config(value.item(), where, depth + 1)
+    raise ModelFileError(f"{where} holds a {_describe(value)}, which is no configuration value")
+
+
+def _plain_object(value: Opaque, where: str, depth: int) -> Any:
+    if (value.module, value.name) in _NAMESPACES:
+        content = value.state if isinstance(value.state, Mapping) else dict(value.items)
+        return plain_config(content, where, depth + 1)
+    module = value.module.split(".")[0]
+    if module == "pathlib" and value.name in _PATH_CLASSES:
+        return "/".join(str(part) for part in value.args).replace("//", "/")
+    is_toolkit_enum = module == "hyperion" and len(value.args) == 1 and isinstance(value.args[0], str)
+    if is_toolkit_enum and value.state is None and not value.items:
+        return value.args[0]
+    raise ModelFileError(
+        f"{where} holds an object of class {value.module}.{value.name}, which is no configuration value; nothing of it was executed"
+    )
+
+
+def plain_number(value: Any) -> Any:
+    """A metric or counter as a Python number where it can be one, else ``None``."""
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return None
+
+
+def _describe(value: Any) -> str:
+    return "tensor" if isinstance(value, TensorRef) else type(value).__name__
