@@ -6,13 +6,13 @@ A writer gets the whole list of names, dtypes and shapes first and the arrays on
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 SAFETENSORS_DTYPES: dict[str, str] = {
@@ -37,6 +37,8 @@ SAFETENSORS_DTYPES: dict[str, str] = {
 
 _MAX_HEADER = 100_000_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+# numpy's mark of a type that another package (ml_dtypes) registered
+_REGISTERED = 2
 
 Progress = Callable[[str, int], None]
 
@@ -60,7 +62,7 @@ class PlannedTensor:
         array = self.load()
         if array.dtype != self.dtype or array.shape != self.shape:
             raise AssertionError(f"{self.name}: planned {self.dtype} {self.shape}, loaded {array.dtype} {array.shape}")
-        if array.dtype.kind in "iufc" and array.dtype.isbuiltin != 2:
+        if array.dtype.kind in "iufc" and array.dtype.isbuiltin != _REGISTERED:
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         return np.ascontiguousarray(array).reshape(self.shape)
 
@@ -79,7 +81,8 @@ def write_safetensors(
 ) -> int:
     """Write a safetensors file and return its size in bytes.
 
-    Tensors are laid out by falling element size, so that each is aligned to its element; within one size the order is kept.
+    Tensors are laid out by falling element size, so that each is aligned to its element, and written in the order given: reading the
+    source from front to back matters more than writing the file so.
 
     Raises:
         ValueError: a dtype that the format lacks, a name it reserves or cannot spell.
@@ -87,6 +90,7 @@ def write_safetensors(
     check_names(tensors)
     ordered = sorted(tensors, key=lambda tensor: -tensor.dtype.itemsize)
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    starts = {}
     offset = 0
     for tensor in ordered:
         if tensor.name == "__metadata__":
@@ -97,6 +101,7 @@ def write_safetensors(
                 f"{tensor.name!r}: safetensors has no type for {tensor.dtype.name}; exclude it, or choose a dtype"
             )
         end = offset + tensor.nbytes
+        starts[tensor.name] = offset
         header[tensor.name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
@@ -107,20 +112,17 @@ def write_safetensors(
         )
     with open(path, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
-        for tensor in ordered:
-            array = tensor.values()
-            stream.write(array.reshape(-1).view(np.uint8).data)
+        base = stream.tell()
+        for tensor in tensors:
+            stream.seek(base + starts[tensor.name])
+            stream.write(tensor.values().reshape(-1).view(np.uint8).data)
             progress(tensor.name, tensor.nbytes)
-        return stream.tell()
+        return stream.seek(0, os.SEEK_END)
 
 
 def npz_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype in which an npy file holds ``dtype``: itself, or float32 for the 16- and 8-bit types only ``ml_dtypes`` knows."""
-    return (
-        np.dtype(np.float32)
-        if hasattr(ml_dtypes, dtype.name) and dtype.name.startswith(("bfloat", "float8"))
-        else dtype
-    )
+    """The dtype in which an npy file holds ``dtype``: itself, or float32 for the 16- and 8-bit floats that numpy itself lacks."""
+    return np.dtype(np.float32) if dtype.isbuiltin == _REGISTERED else dtype
 
 
 def write_npz(path: Path, tensors: Sequence[PlannedTensor], progress: Progress) -> int:

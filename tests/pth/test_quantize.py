@@ -65,7 +65,9 @@ def test_large_tensors_are_quantised_in_blocks_with_the_same_result():
     whole = quantize_int8(array, axis=1)
     for channel in (0, 350, 699):
         alone = quantize_int8(np.ascontiguousarray(array[:, channel : channel + 1]), axis=1)
-        assert (whole.values[:, channel : channel + 1] == alone.values).all() and whole.scales[channel] == alone.scales[0]
+        assert (whole.values[:, channel : channel + 1] == alone.values).all() and whole.scales[channel] == alone.scales[
+            0
+        ]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])

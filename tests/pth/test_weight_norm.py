@@ -54,7 +54,9 @@ def test_any_dim_and_both_spellings_give_the_weight_of_torch(shape, spelling, da
 
 
 @pytest.mark.parametrize("spelling", ["old", "new"])
-@pytest.mark.parametrize("layer", [nn.Conv1d(12, 8, 5), nn.ConvTranspose1d(12, 8, 5), nn.Linear(40, 30), nn.Conv2d(3, 4, 3)])
+@pytest.mark.parametrize(
+    "layer", [nn.Conv1d(12, 8, 5), nn.ConvTranspose1d(12, 8, 5), nn.Linear(40, 30), nn.Conv2d(3, 4, 3)]
+)
 def test_real_layers_keep_their_bias_and_order(layer, spelling):
     normed = _weight_norm(copy.deepcopy(layer), spelling, 0)
     names = list(fuse_weight_norm(_arrays(nn.Sequential(nn.ReLU(), normed))))
@@ -127,7 +129,10 @@ def test_integers_are_refused():
 
 
 def test_a_taken_name_and_two_spellings_at_once_are_refused():
-    old, new = ["c.weight_g", "c.weight_v"], ["c.parametrizations.weight.original0", "c.parametrizations.weight.original1"]
+    old, new = (
+        ["c.weight_g", "c.weight_v"],
+        ["c.parametrizations.weight.original0", "c.parametrizations.weight.original1"],
+    )
     with pytest.raises(ValueError, match="beside its weight-normalised halves"):
         find_weight_norm_pairs([*old, "c.weight"])
     with pytest.raises(ValueError, match="both spellings"):
