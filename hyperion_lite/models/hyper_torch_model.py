@@ -264,6 +264,9 @@ class HyperTorchModel(Configurable, Freezable):
                 f"{type(self).__name__} has no train mode {mode!r}; it has: {', '.join(self.valid_train_modes)}"
             )
         self._train_mode = mode
+        for module in self.modules():
+            if isinstance(module, Freezable):
+                module._is_frozen = False
         self._is_frozen = mode == "frozen"
         self.requires_grad_(True)
         for module in self.frozen_modules(mode):
@@ -286,7 +289,6 @@ class HyperTorchModel(Configurable, Freezable):
 
     def unfreeze(self: _M) -> _M:
         """The same as ``set_train_mode("full")``. Returns the model."""
-        super().unfreeze()
         self.set_train_mode("full")
         return self
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from hyperion_lite.core.config import Configurable
+from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.core.registry import Registry
 
 Shape = tuple[int | None, ...]
@@ -17,7 +17,7 @@ Shape = tuple[int | None, ...]
 _LENGTH_SEARCH_LIMIT = 1 << 16
 
 
-class NetArch(Configurable, nn.Module):
+class NetArch(Configurable, Freezable):
     """An architecture: a configurable module with known shapes, receptive field and length arithmetic.
 
     Subclasses are registered by class name; :meth:`class_by_name` finds them. A configuration carries the name under ``class_name``.

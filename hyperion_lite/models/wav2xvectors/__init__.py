@@ -1,0 +1,1 @@
+"""Models from waveform to speaker embedding: a front end followed by an x-vector network."""
