@@ -1,0 +1,44 @@
+"""From manifests on disk to batches: tables, audio reading, data sets, augmentation, samplers.
+
+The main names are loaded on first use; nothing here imports models.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "AudioDataset": "hyperion_lite.data.audio_dataset",
+    "LegacyAudioDataset": "hyperion_lite.data.legacy_audio_dataset",
+    "AudioReader": "hyperion_lite.data.audio_reader",
+    "AudioData": "hyperion_lite.data.audio_reader",
+    "AudioInfo": "hyperion_lite.data.audio_file",
+    "HyperSampler": "hyperion_lite.data.hyper_sampler",
+    "SegSampler": "hyperion_lite.data.seg_sampler",
+    "SegSamplerFactory": "hyperion_lite.data.seg_sampler_factory",
+    "make_loader": "hyperion_lite.data.loader",
+    "HyperDataset": "hyperion_lite.data.manifests",
+    "RecordingSet": "hyperion_lite.data.manifests",
+    "SegmentSet": "hyperion_lite.data.manifests",
+    "ClassInfo": "hyperion_lite.data.manifests",
+    "EnrollmentMap": "hyperion_lite.data.manifests",
+    "TrialKey": "hyperion_lite.data.manifests",
+    "TrialNdx": "hyperion_lite.data.manifests",
+    "VADSet": "hyperion_lite.data.manifests",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

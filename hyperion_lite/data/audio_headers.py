@@ -1,0 +1,151 @@
+"""How much audio the header of a file promises, and how much the file can hold.
+
+libsndfile silently shortens a truncated WAV, AIFF, AU or SPHERE file to what is there, so the promise is read here. Harmless
+differences, all seen in real collections, are not truncation: a wrong RIFF size beside a complete data chunk, junk after the data,
+an odd data size without its pad byte, and the sizes that programs write when they stream and cannot know the length.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import BinaryIO
+
+_MAX_CHUNKS = 1000
+
+
+@dataclass(frozen=True)
+class DataExtent:
+    """Size of the sample data of a file, in bytes.
+
+    Attributes:
+        promised: what the header says.
+        available: what lies between the start of the data and the end of the file.
+        frame: bytes of one sample of all channels (of one block, for block codecs).
+    """
+
+    promised: int
+    available: int
+    frame: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether at least one frame is missing."""
+        return self.promised - self.available >= max(1, self.frame)
+
+
+def data_extent(file: BinaryIO, size: int, start: int = 0) -> DataExtent | None:
+    """Read the promise in the header; ``None`` where the format makes none or it means "unknown".
+
+    Args:
+        file: open for binary reading, seekable.
+        size: bytes in the file.
+        start: where the audio file begins (inside an archive).
+    """
+    file.seek(start)
+    head = file.read(4096)
+    reader = _ChunkReader(file, head, start, size)
+    magic = head[:4]
+    if magic in (b"RIFF", b"RIFX", b"RF64", b"BW64") and head[8:12] == b"WAVE":
+        return _riff(reader, ">" if magic == b"RIFX" else "<")
+    if magic == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
+        return _aiff(reader)
+    if magic in (b".snd", b"dns."):
+        return _au(head, size - start)
+    if magic == b"NIST":
+        return _sphere(head, size - start)
+    return None
+
+
+class _ChunkReader:
+    """Header bytes, from the first block where possible: most headers fit into it."""
+
+    def __init__(self, file: BinaryIO, head: bytes, start: int, size: int) -> None:
+        self.file, self.head, self.start, self.size = file, head, start, size
+
+    def read(self, offset: int, count: int) -> bytes:
+        if offset + count <= len(self.head):
+            return self.head[offset : offset + count]
+        self.file.seek(self.start + offset)
+        return self.file.read(count)
+
+
+def _is_streaming_size(size: int) -> bool:
+    # written by programs that stream to a pipe: 0, all ones (less a header), and the largest signed number (less a header)
+    return size == 0 or size >= 0xFFFFFF00 or 0x7FFFF000 <= size <= 0x7FFFFFFF
+
+
+def _riff(reader: _ChunkReader, order: str) -> DataExtent | None:
+    offset, frame, wide_size = 12, 1, 0
+    for _ in range(_MAX_CHUNKS):
+        header = reader.read(offset, 8)
+        if len(header) < 8:
+            return None
+        name, size = header[:4], struct.unpack(order + "I", header[4:])[0]
+        if name == b"ds64":
+            fields = reader.read(offset + 8, 16)
+            wide_size = struct.unpack("<Q", fields[8:16])[0] if len(fields) == 16 else 0
+        elif name == b"fmt ":
+            fields = reader.read(offset + 8, 14)
+            frame = struct.unpack(order + "H", fields[12:14])[0] if len(fields) == 14 else 1
+        elif name == b"data":
+            if size == 0xFFFFFFFF and wide_size:
+                size = wide_size
+            elif _is_streaming_size(size):
+                return None
+            return DataExtent(size, max(0, reader.size - reader.start - offset - 8), frame)
+        offset += 8 + size + (size & 1)
+    return None
+
+
+def _aiff(reader: _ChunkReader) -> DataExtent | None:
+    offset, frame = 12, 1
+    for _ in range(_MAX_CHUNKS):
+        header = reader.read(offset, 8)
+        if len(header) < 8:
+            return None
+        name, size = header[:4], struct.unpack(">I", header[4:])[0]
+        if name == b"COMM":
+            fields = reader.read(offset + 8, 8)
+            if len(fields) == 8:
+                channels, _, bits = struct.unpack(">HIH", fields)
+                frame = channels * ((bits + 7) // 8)
+        elif name == b"SSND":
+            if _is_streaming_size(size):
+                return None
+            # 8 bytes of offset and block size belong to the chunk, not to the samples
+            return DataExtent(size - 8, max(0, reader.size - reader.start - offset - 16), frame)
+        offset += 8 + size + (size & 1)
+    return None
+
+
+_AU_BYTES = {1: 1, 2: 1, 3: 2, 4: 3, 5: 4, 6: 4, 7: 8, 27: 1}
+
+
+def _au(head: bytes, size: int) -> DataExtent | None:
+    if len(head) < 24:
+        return None
+    order = ">" if head[:4] == b".snd" else "<"
+    offset, promised, encoding, _, channels = struct.unpack(order + "5I", head[4:24])
+    if _is_streaming_size(promised):
+        return None
+    return DataExtent(promised, max(0, size - offset), _AU_BYTES.get(encoding, 1) * max(1, channels))
+
+
+def _sphere(head: bytes, size: int) -> DataExtent | None:
+    fields: dict[str, str] = {}
+    for line in head.decode("latin-1").splitlines()[2:]:
+        parts = line.split(maxsplit=2)
+        if parts[:1] == ["end_head"]:
+            break
+        if len(parts) == 3:
+            fields[parts[0]] = parts[2]
+    try:
+        header = int(head[8:16])
+        count, width = int(fields["sample_count"]), int(fields["sample_n_bytes"])
+        channels = int(fields.get("channel_count", "1"))
+    except (KeyError, ValueError):
+        return None
+    if fields.get("sample_coding", "pcm").strip() not in ("pcm", "ulaw", "alaw", "mu-law"):
+        return None
+    return DataExtent(count * width * channels, max(0, size - header), width * channels)
