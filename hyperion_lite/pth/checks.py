@@ -1,0 +1,55 @@
+"""Checked integers: sizes, offsets and strides of tensors as a file states them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hyperion_lite.pth.errors import PthFormatError, PthLimitError, shorten
+from hyperion_lite.pth.limits import MAX_INT64
+
+
+def checked_int(value: Any, what: str) -> int:
+    """`value` if it is an integer from 0 to 2**63 - 1."""
+    if type(value) is not int or not 0 <= value <= MAX_INT64:
+        raise PthFormatError(f"{what} is {shorten(value)}, not an integer from 0 to 2**63 - 1")
+    return value
+
+
+def checked_sizes(values: Any, what: str, max_rank: int) -> tuple[int, ...]:
+    """`values` as a tuple of checked integers, of bounded length."""
+    if type(values) not in (tuple, list):
+        raise PthFormatError(f"{what} is a {type(values).__name__}, not a tuple of integers")
+    if len(values) > max_rank:
+        raise PthLimitError(f"{what} has {len(values)} dimensions (Limits.max_rank is {max_rank})")
+    for value in values:
+        checked_int(value, f"a number of {what}")
+    return tuple(values)
+
+
+def check_view(
+    shape: tuple[int, ...], stride: tuple[int, ...], offset: int, itemsize: int, available: int | None
+) -> None:
+    """Make sure that a view stays inside its storage.
+
+    Args:
+        shape, stride, offset: of the view, in elements.
+        itemsize: bytes of an element.
+        available: elements in the storage; None for a tensor without data.
+
+    Raises:
+        PthFormatError: shape and stride of different length, sizes beyond 64 bits, elements outside the storage.
+    """
+    if len(shape) != len(stride):
+        raise PthFormatError(f"a tensor of {len(shape)} dimensions has {len(stride)} strides")
+    count = 1
+    last = offset
+    for size, step in zip(shape, stride):
+        count *= size
+        last += (size - 1) * step
+    if count * itemsize > MAX_INT64:
+        raise PthFormatError(f"a tensor of shape {shorten(list(shape))} has more bytes than 64 bits can count")
+    if count and (last > MAX_INT64 or (available is not None and last >= available)):
+        raise PthFormatError(
+            f"a tensor of shape {shorten(list(shape))}, stride {shorten(list(stride))} and offset {offset} reaches "
+            f"element {last} of a storage of {available}"
+        )
