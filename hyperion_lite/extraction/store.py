@@ -1,0 +1,120 @@
+"""Where a running extraction puts its results, so that an interrupted job goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hyperion_lite.core.atomic import atomic_file, remove_temporaries
+from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.extraction.embedding_files import (
+    Embeddings,
+    join_embeddings,
+    output_path,
+    read_embeddings,
+    write_embeddings,
+)
+from hyperion_lite.extraction.policy import EmbeddingPolicy
+
+_PARTS_SUFFIX = ".parts"
+_POLICY_FILE = "policy.json"
+
+
+class EmbeddingStore:
+    """Collects embeddings in numbered part files beside the output, and joins them at the end.
+
+    Args:
+        specification: ``out.npz``, ``out.parquet`` or ``ark,scp:out``.
+        policy: how the embeddings are made.
+        overwrite: forget what an earlier job left.
+        part_size: embeddings that are written at a time.
+
+    Raises:
+        ConfigError: the output or its parts were made under another policy.
+        FileNotFoundError: the folder of the output does not exist.
+    """
+
+    def __init__(
+        self, specification: str, policy: EmbeddingPolicy, overwrite: bool = False, part_size: int = 512
+    ) -> None:
+        self.specification = specification
+        self.policy = policy
+        self.path = output_path(specification)
+        self.parts_folder = self.path.with_name(self.path.name + _PARTS_SUFFIX)
+        self._part_size = part_size
+        self._ids: list[str] = []
+        self._vectors: list[np.ndarray] = []
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
+        if overwrite:
+            shutil.rmtree(self.parts_folder, ignore_errors=True)
+            self._earlier: list[Embeddings] = []
+        else:
+            self._earlier = self._read_earlier()
+        self._prepare_parts_folder()
+
+    def _read_earlier(self) -> list[Embeddings]:
+        earlier = []
+        if self.path.is_file():
+            finished = read_embeddings(self.path)
+            self._check_policy(finished.policy, self.path)
+            earlier.append(finished)
+        record = self.parts_folder / _POLICY_FILE
+        if record.is_file():
+            policy = EmbeddingPolicy.from_dict(json.loads(record.read_text(encoding="utf-8")))
+            self._check_policy(policy, self.parts_folder)
+            earlier.extend(read_embeddings(path) for path in sorted(self.parts_folder.glob("part-*.npz")))
+        return earlier
+
+    def _check_policy(self, policy: EmbeddingPolicy | None, where: Path) -> None:
+        differences = ["no record of how they were made"] if policy is None else self.policy.differences(policy)
+        if differences:
+            raise ConfigError(
+                f"{where} holds embeddings that were made differently (this job / there: {'; '.join(differences)}); "
+                "give another output, or --overwrite"
+            )
+
+    def _prepare_parts_folder(self) -> None:
+        self.parts_folder.mkdir(exist_ok=True)
+        remove_temporaries(self.parts_folder)
+        with atomic_file(self.parts_folder / _POLICY_FILE) as temporary:
+            temporary.write_text(json.dumps(self.policy.to_dict()), encoding="utf-8")
+
+    def done(self) -> set[str]:
+        """Ids that an earlier job has written."""
+        return {i for part in self._earlier for i in part.ids}
+
+    def add(self, ids: Sequence[str], vectors: np.ndarray) -> None:
+        """Take (len(ids), embed_dim) vectors; every ``part_size`` of them go to the disk."""
+        self._ids.extend(ids)
+        self._vectors.extend(np.asarray(vectors, np.float32))
+        if len(self._ids) >= self._part_size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is in memory to a part file."""
+        if not self._ids:
+            return
+        number = len(list(self.parts_folder.glob("part-*.npz")))
+        part = Embeddings(self._ids, np.stack(self._vectors), self.policy)
+        write_embeddings(str(self.parts_folder / f"part-{number:06d}.npz"), part)
+        self._earlier.append(part)
+        self._ids, self._vectors = [], []
+
+    def finish(self, order: Sequence[str]) -> int:
+        """Join everything into the output, in the given order of ids (earlier ids that are not in it follow), and remove the parts.
+
+        Returns:
+            Number of embeddings in the output.
+        """
+        self.flush()
+        known = set(order)
+        rest = [i for part in self._earlier for i in part.ids if i not in known]
+        joined = join_embeddings(self._earlier, [*order, *dict.fromkeys(rest)], self.policy)
+        write_embeddings(self.specification, joined)
+        shutil.rmtree(self.parts_folder, ignore_errors=True)
+        return len(joined.ids)

@@ -1,0 +1,87 @@
+"""What is published appears complete or not at all."""
+
+import os
+
+import pytest
+
+from hyperion_lite.core import atomic
+from hyperion_lite.core.atomic import atomic_directory, atomic_file, is_temporary, remove_temporaries
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_file_replaces_the_old_one_only_when_complete(tmp_path):
+    target = tmp_path / "x.bin"
+    target.write_text("old")
+    with pytest.raises(Interrupted), atomic_file(target) as temporary:
+        temporary.write_text("half")
+        raise Interrupted
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.bin"]
+    with atomic_file(target) as temporary:
+        temporary.write_text("new")
+    assert target.read_text() == "new"
+    assert os.listdir(tmp_path) == ["x.bin"]
+
+
+def test_a_new_file_has_the_usual_mode(tmp_path):
+    with atomic_file(tmp_path / "a") as temporary:
+        temporary.write_text("x")
+    (tmp_path / "b").write_text("x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"), atomic_file(tmp_path / "nowhere" / "x"):
+        pass
+
+
+def test_a_directory_is_exchanged_as_a_whole(tmp_path):
+    target = tmp_path / "model"
+    for content in ("one", "two"):
+        with atomic_directory(target) as folder:
+            (folder / "f").write_text(content)
+        assert (target / "f").read_text() == content
+        assert os.listdir(tmp_path) == ["model"]
+    with pytest.raises(Interrupted), atomic_directory(target) as folder:
+        (folder / "f").write_text("three")
+        raise Interrupted
+    assert (target / "f").read_text() == "two"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_the_old_directory_survives_a_failing_rename(tmp_path, monkeypatch, exchange):
+    target = tmp_path / "model"
+    with atomic_directory(target) as folder:
+        (folder / "f").write_text("old")
+    real = os.rename
+
+    def rename(source, destination):
+        if str(destination) == str(target) and (atomic.TEMPORARY_MARK + "old-") not in str(source):
+            raise OSError("no space left on device")
+        real(source, destination)
+
+    if not exchange:
+        monkeypatch.setattr(atomic, "_exchange", lambda a, b: False)
+    else:
+
+        def fail(a, b):
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(atomic, "_exchange", fail)
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="no space"), atomic_directory(target) as folder:
+        (folder / "f").write_text("new")
+    assert (target / "f").read_text() == "old"
+
+
+def test_left_over_temporaries_are_found_and_removed(tmp_path):
+    (tmp_path / f"x{atomic.TEMPORARY_MARK}1").write_text("")
+    (tmp_path / f"y{atomic.TEMPORARY_MARK}2").mkdir()
+    (tmp_path / "keep").write_text("")
+    assert is_temporary(f"x{atomic.TEMPORARY_MARK}1") and not is_temporary("keep")
+    assert len(remove_temporaries(tmp_path)) == 2
+    assert os.listdir(tmp_path) == ["keep"]
