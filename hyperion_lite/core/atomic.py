@@ -6,8 +6,10 @@ disk, a killed process) the target is what it was before; only the sibling, reco
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -65,8 +67,8 @@ def _usual_file_mode(target: Path) -> int:
 def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary directory to fill; on success it becomes ``path``, replacing what was there.
 
-    A directory cannot be renamed over a full one: the old one is moved aside first and removed last, and put back if the second
-    rename fails.
+    A directory cannot be renamed over a full one. Where the system can swap two names in one step, that is done; elsewhere the old
+    one is moved aside first and removed last, and put back if the second rename fails.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +97,10 @@ def _publish_directory(temporary: Path, target: Path) -> None:
     if not target.exists():
         os.rename(temporary, target)
         return
+    if _exchange(temporary, target):
+        # the old content now has the temporary name
+        shutil.rmtree(temporary, ignore_errors=True)
+        return
     aside = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}old-", dir=target.parent))
     os.rename(target, aside / target.name)
     try:
@@ -104,6 +110,18 @@ def _publish_directory(temporary: Path, target: Path) -> None:
         aside.rmdir()
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two directories in one step, so that a process killed in between loses neither. False where the system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    at_working_directory, exchange = -100, 2
+    names = (os.fsencode(first.absolute()), os.fsencode(second.absolute()))
+    return bool(renameat2(at_working_directory, names[0], at_working_directory, names[1], exchange) == 0)
 
 
 def is_temporary(path: str | os.PathLike[str]) -> bool:
