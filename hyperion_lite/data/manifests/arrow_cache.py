@@ -1,0 +1,179 @@
+"""Memory-mapped copies of large manifests, with the index of their ids.
+
+A large table in CSV or Parquet is converted once; afterwards opening it maps the copy, and all processes share it. The copy of
+``data/segments.parquet`` is the folder ``data/.hyperion_lite_cache/segments.parquet-SegmentSet-<key>``. Where ``data`` cannot be
+written, it is a folder of that name in ``<user cache>/hyperion_lite/manifests``, the user cache being ``$XDG_CACHE_HOME`` or
+``~/.cache``. With ``$HYPERION_LITE_CACHE`` set it is always in ``$HYPERION_LITE_CACHE/manifests``. The key is made of the size and the
+modification time of the file, of a checksum over samples of its bytes, and of the version of this format: a file that has changed has
+another key, its copy is made anew, and earlier copies of it are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from hyperion_lite.core.atomic import atomic_directory, is_temporary
+from hyperion_lite.data.manifests.arrow_tools import to_numpy
+from hyperion_lite.data.manifests.id_index import IdIndex, hash_text
+
+logger = logging.getLogger(__name__)
+
+CACHE_VARIABLE = "HYPERION_LITE_CACHE"
+FOLDER_NAME = ".hyperion_lite_cache"
+FORMAT_VERSION = 1
+BATCH_ROWS = 1 << 19
+TABLE_FILE, DONE_FILE = "table.arrow", "complete.json"
+_SAMPLES, _SAMPLE_BYTES = 16, 4096
+_TAIL_BYTES = 1 << 16
+
+
+@dataclass
+class CachedTable:
+    """A mapped table.
+
+    Attributes:
+        folder: where the copy lies.
+        table: mapped rows.
+        numbers: mapped numeric columns, one array each.
+        index: mapped index of the ids.
+    """
+
+    folder: Path
+    table: pa.Table
+    numbers: dict[str, np.ndarray]
+    index: IdIndex
+
+
+def cache_name(source: Path, kind: str) -> str:
+    """Name of the copy of ``source`` read as ``kind`` (such as ``"SegmentSet"``); its key changes with the file."""
+    stat = source.stat()
+    digest = hashlib.sha256(f"{FORMAT_VERSION}|{kind}|{stat.st_size}|{stat.st_mtime_ns}".encode())
+    with open(source, "rb") as file:
+        for i in range(_SAMPLES):
+            file.seek(stat.st_size * i // _SAMPLES)
+            digest.update(file.read(_SAMPLE_BYTES))
+        file.seek(max(0, stat.st_size - _TAIL_BYTES))
+        digest.update(file.read(_TAIL_BYTES))
+    return f"{source.name}-{kind}-{digest.hexdigest()[:20]}"
+
+
+def user_cache() -> Path:
+    """The folder for copies that cannot lie beside their source."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "hyperion_lite" / "manifests"
+
+
+def cache_folders(source: Path) -> list[Path]:
+    """Folders where the copy of ``source`` may lie, in the order in which they are tried."""
+    forced = os.environ.get(CACHE_VARIABLE)
+    if forced:
+        return [Path(forced) / "manifests"]
+    return [source.parent / FOLDER_NAME, user_cache()]
+
+
+def find_cached(source: Path, kind: str) -> CachedTable | None:
+    """Map the copy of ``source``, if there is one that is not stale."""
+    name = cache_name(source, kind)
+    for folder in cache_folders(source):
+        if (folder / name / DONE_FILE).is_file():
+            return open_cached(folder / name)
+    return None
+
+
+def open_cached(folder: Path) -> CachedTable:
+    """Map a copy.
+
+    Raises:
+        FileNotFoundError: it was removed.
+    """
+    description = json.loads((folder / DONE_FILE).read_text())
+    table = pa.ipc.open_file(pa.memory_map(str(folder / TABLE_FILE), "r")).read_all()
+    numbers = {name: np.load(folder / file, mmap_mode="r") for name, file in description["numbers"].items()}
+    return CachedTable(folder, table, numbers, IdIndex.load(folder))
+
+
+def build_cached(source: Path, kind: str, batches: Iterable[pa.Table], num_rows: int) -> CachedTable | None:
+    """Make the copy of ``source`` from its normalised ``batches``.
+
+    Returns:
+        The mapped copy, or ``None`` where no folder can be written (``batches`` is not consumed then).
+    """
+    name = cache_name(source, kind)
+    for parent in cache_folders(source):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            # the first write decides: asking for permission first says nothing about quotas and read-only mounts
+            probe = parent / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            logger.info("cannot keep a copy of %s in %s: %s", source, parent, error)
+            continue
+        logger.info("making a memory-mapped copy of %s in %s", source, parent / name)
+        try:
+            with atomic_directory(parent / name) as temporary:
+                _write(temporary, batches, num_rows, source)
+        except OSError:
+            # another process may have published the same copy in the meantime
+            if not (parent / name / DONE_FILE).is_file():
+                raise
+        _remove_stale(parent, name)
+        return open_cached(parent / name)
+    return None
+
+
+def _write(folder: Path, batches: Iterable[pa.Table], num_rows: int, source: Path) -> None:
+    writer: pa.ipc.RecordBatchFileWriter | None = None
+    hashes = np.empty(num_rows, np.uint64)
+    numbers: dict[str, np.ndarray] = {}
+    files: dict[str, str] = {}
+    row = 0
+    try:
+        for batch in batches:
+            if writer is None:
+                writer = pa.ipc.new_file(str(folder / TABLE_FILE), batch.schema)
+                for i, field in enumerate(batch.schema):
+                    if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+                        files[field.name] = f"column_{i}.npy"
+            writer.write_table(batch, max_chunksize=BATCH_ROWS)
+            hashes[row : row + len(batch)] = hash_text(batch.column("id"))
+            for name in list(files):
+                if batch.column(name).null_count:
+                    # no array of integers has a place for a missing one; such a column is read from the table
+                    del files[name]
+                    continue
+                values = to_numpy(batch.column(name))
+                if name not in numbers:
+                    numbers[name] = np.lib.format.open_memmap(folder / files[name], "w+", values.dtype, (num_rows,))
+                numbers[name][row : row + len(batch)] = values
+            row += len(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+    assert row == num_rows, f"{source}: {row} rows, {num_rows} expected"
+    numbers.clear()
+    IdIndex.from_hashes(hashes).save(folder)
+    (folder / DONE_FILE).write_text(json.dumps({"source": str(source), "rows": num_rows, "numbers": files}))
+
+
+def _remove_stale(parent: Path, current: str) -> None:
+    # in the user cache a file of the same name may belong to another folder: only copies of the same source are removed
+    with suppress(OSError, ValueError):
+        mine = json.loads((parent / current / DONE_FILE).read_text())["source"]
+        for entry in list(parent.iterdir()):
+            same_kind = entry.name.rpartition("-")[0] == current.rpartition("-")[0] and entry.name != current
+            if not same_kind or is_temporary(entry) or not (entry / DONE_FILE).is_file():
+                continue
+            if json.loads((entry / DONE_FILE).read_text())["source"] == mine:
+                shutil.rmtree(entry, ignore_errors=True)
