@@ -247,16 +247,24 @@ class ConvEncoder(NetArch):
             f"{', '.join(self.stage_names)}"
         )
 
+    def _input_shapes(self) -> list[Shape]:
+        """Shapes that :meth:`forward` accepts."""
+        return [self.in_shape()]
+
     def _check_input(self, x: torch.Tensor, x_lengths: torch.Tensor | None) -> Padding | None:
         """The padding of ``x``, after checks of its shape and lengths."""
-        wanted = self.in_shape()
-        fits = x.dim() == len(wanted) and all(
-            size in (None, actual) for size, actual in zip(wanted, x.shape, strict=True)
-        )
-        if not fits:
-            axes = ("batch", *(str(size) for size in wanted[1:-1]), "time")
-            raise ValueError(f"{type(self).__name__} expects x of shape ({', '.join(axes)}), got {tuple(x.shape)}")
+        if not any(_fits(tuple(x.shape), shape) for shape in self._input_shapes()):
+            wanted = " or ".join(_describe(shape) for shape in self._input_shapes())
+            raise ValueError(f"{type(self).__name__} expects x of shape {wanted}, got {tuple(x.shape)}")
         padding = Padding.from_lengths(x_lengths, x.size(0), x.size(-1), device=x.device)
         lengths = torch.full((x.size(0),), x.size(-1)) if padding is None else padding.lengths
         check_minimum_length(lengths, self.min_length, "frames")
         return padding
+
+
+def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
+    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
+
+
+def _describe(shape: Shape) -> str:
+    return f"({', '.join(['batch', *(str(size) for size in shape[1:-1]), 'time'])})"
