@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,14 +19,13 @@ import numpy as np
 from hyperion_lite.pth.dtypes import DTYPES, numpy_dtype
 from hyperion_lite.pth.errors import PthUnsupportedError
 from hyperion_lite.pth.quantize import is_floating, quantize_int8
+from hyperion_lite.pth.selection import Patterns, glob_list, groups_within, matches, select_names
 from hyperion_lite.pth.tensor_writers import PlannedTensor, Progress, npz_dtype, write_npz, write_safetensors
-from hyperion_lite.pth.values import TensorRef
 from hyperion_lite.pth.weight_norm import check_weight_norm_shapes, find_weight_norm_pairs, fuse_pair
 
 if TYPE_CHECKING:
     from hyperion_lite.pth import PthFile
 
-Patterns = str | Iterable[str] | None
 FLOAT_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """What the floating-point tensors of a file can be converted to."""
 
@@ -155,16 +153,21 @@ def quantize_to_safetensors(
     """
     with _opened(src) as file, _published(dst, file) as temporary:
         plan = _plan(file, include, exclude, None, fuse_weight_norm, prefix, "copy")
-        kept = _matcher(keep)
+        kept = glob_list(keep)
         taken = {tensor.name for tensor in plan.tensors}
         written: list[PlannedTensor] = []
         header = {"format": "pt"}
         quantized = []
         for tensor in plan.tensors:
-            if len(tensor.shape) < 2 or not is_floating(tensor.dtype) or 0 in tensor.shape or kept(tensor.name):
+            if (
+                len(tensor.shape) < 2
+                or not is_floating(tensor.dtype)
+                or 0 in tensor.shape
+                or matches(tensor.name, kept)
+            ):
                 written.append(tensor)
                 continue
-            channel = next((value for glob, value in (axes or {}).items() if fnmatchcase(tensor.name, glob)), axis)
+            channel = next((value for glob, value in (axes or {}).items() if matches(tensor.name, [glob])), axis)
             if f"{tensor.name}_scale" in taken:
                 raise ValueError(
                     f"{tensor.name + '_scale'!r} is in the file already; keep {tensor.name!r} as it is, or exclude one"
@@ -174,32 +177,6 @@ def quantize_to_safetensors(
             quantized.append(tensor.name)
         size = write_safetensors(temporary, written, header, progress or _silent)
     return ConversionReport(Path(dst), len(written), size, plan.fused, quantized=tuple(quantized))
-
-
-def select_names(
-    names: Iterable[str], include: Patterns = None, exclude: Patterns = None, prefix: str = ""
-) -> list[str]:
-    """Return the names below ``prefix`` that match a glob of ``include`` (None: all) and none of ``exclude``, in order.
-
-    Raises:
-        ValueError: nothing is left, or a glob of ``include`` matches no name.
-    """
-    known = [name for name in names if not prefix or name.startswith(f"{prefix}.")]
-    if prefix and not known:
-        raise ValueError(f"no tensor name begins with {prefix + '.'!r}; `hyperion-lite pth list` shows the names")
-    wanted, unwanted = _as_list(include), _as_list(exclude)
-    for glob in wanted or []:
-        if not any(fnmatchcase(name, glob) for name in known):
-            raise ValueError(f"no tensor name matches {glob!r}; `hyperion-lite pth list` shows the names")
-    selected = [
-        name
-        for name in known
-        if (wanted is None or any(fnmatchcase(name, glob) for glob in wanted))
-        and not any(fnmatchcase(name, glob) for glob in unwanted or [])
-    ]
-    if not selected:
-        raise ValueError("no tensor is selected" if known else "the file holds no tensor")
-    return selected
 
 
 def _plan(
@@ -246,27 +223,9 @@ def _stored(file: PthFile, name: str, source: str) -> PlannedTensor:
 
 def _tied_names(file: PthFile, short: Mapping[str, str]) -> dict[str, str]:
     """Name left out -> the first name of the same elements."""
-    first: dict[tuple[object, ...], str] = {}
-    dropped = {}
-    for name, source in short.items():
-        kept = first.setdefault(_identity(file.tensors[source]), name)
-        if kept != name:
-            dropped[name] = kept
-    return dropped
-
-
-def _identity(ref: TensorRef) -> tuple[object, ...]:
-    if ref.storage is None or ref.numel == 0:
-        return (id(ref),)
-    return (
-        id(ref.storage.base),
-        ref.storage.base_offset + ref.offset,
-        ref.dtype,
-        ref.shape,
-        ref.stride,
-        ref.conj,
-        ref.neg,
-    )
+    output = {source: name for name, source in short.items()}
+    groups = groups_within(file.tensors.duplicates, output)
+    return {output[source]: output[group[0]] for group in groups for source in group[1:]}
 
 
 def _fusing(weight: str, g: PlannedTensor, v: PlannedTensor) -> Callable[[], np.ndarray]:
@@ -314,17 +273,6 @@ def _quantized_pair(tensor: PlannedTensor, axis: int) -> tuple[PlannedTensor, Pl
         PlannedTensor(tensor.name, np.dtype(np.int8), tensor.shape, quantize),
         PlannedTensor(f"{tensor.name}_scale", np.dtype(np.float32), (size,), scales.pop),
     )
-
-
-def _as_list(patterns: Patterns) -> list[str] | None:
-    if patterns is None:
-        return None
-    return [patterns] if isinstance(patterns, str) else list(patterns)
-
-
-def _matcher(patterns: Patterns) -> Callable[[str], bool]:
-    globs = _as_list(patterns) or []
-    return lambda name: any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _silent(name: str, nbytes: int) -> None:
