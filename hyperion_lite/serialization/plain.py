@@ -28,7 +28,7 @@ def plain_config(value: Any, where: str = "model_cfg", depth: int = 0) -> Any:
     """
     if depth > _MAX_DEPTH:
         raise ModelFileError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
@@ -40,7 +40,7 @@ def plain_config(value: Any, where: str = "model_cfg", depth: int = 0) -> Any:
         return [plain_config(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
     if isinstance(value, Opaque):
         return _plain_object(value, where, depth)
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+    if _is_scalar(value):
         return plain_config(value.item(), where, depth + 1)
     raise ModelFileError(f"{where} holds a {_describe(value)}, which is no configuration value")
 
@@ -62,11 +62,14 @@ def _plain_object(value: Opaque, where: str, depth: int) -> Any:
 
 def plain_number(value: Any) -> Any:
     """A metric or counter as a Python number where it can be one, else ``None``."""
-    if isinstance(value, (bool, int, float, str)) or value is None:
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return value.item()
-    return None
+    return value.item() if _is_scalar(value) else None
+
+
+def _is_scalar(value: Any) -> bool:
+    # numpy scalars, which are also instances of float or int, and arrays of one element without axes
+    return hasattr(value, "item") and getattr(value, "ndim", None) == 0
 
 
 def _describe(value: Any) -> str:
