@@ -125,6 +125,9 @@ class _PaddedBatchNorm(_BatchNorm):
     In ``eval()``: running statistics; padded positions are left as they come out.
     """
 
+    # files written before torch had this counter lack it
+    optional_state_keys = ("num_batches_tracked",)
+
     def forward(self, x: torch.Tensor, padding: Padding | None = None) -> torch.Tensor:  # type: ignore[override]
         """Normalise each channel.
 
@@ -170,7 +173,6 @@ class _PaddedBatchNorm(_BatchNorm):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         key = f"{prefix}num_batches_tracked"
         if self.num_batches_tracked is not None and key not in state_dict:
-            # files written before torch had this counter
             state_dict[key] = torch.zeros_like(self.num_batches_tracked, device="cpu")
         super()._load_from_state_dict(state_dict, prefix, *args)
 

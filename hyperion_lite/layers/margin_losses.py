@@ -7,7 +7,7 @@ Losses in the strict sense are not here: the logits go to a cross entropy. All l
 from __future__ import annotations
 
 import math
-from typing import Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,16 @@ from hyperion_lite.layers.precision import at_least_float32, autocast_disabled
 
 LossType = Literal["softmax", "cos-softmax", "arc-softmax", "subcenter-arc-softmax"]
 LOSS_TYPES: tuple[str, ...] = get_args(LossType)
+
+MARGIN_OPTIONS: tuple[str, ...] = (
+    "cos_scale",
+    "margin",
+    "margin_warmup_epochs",
+    "margin_warmup_steps",
+    "intertop_k",
+    "intertop_margin",
+)
+"""What can change on an output layer without new tensors."""
 
 _NORM_EPS = 1e-10
 
@@ -46,6 +56,9 @@ class SoftmaxOutput(nn.Linear):
     def cur_margin(self) -> float:
         """0: there is no margin."""
         return 0.0
+
+    def change_margins(self, **options: Any) -> None:
+        """Nothing to do: there is no margin."""
 
     def update_margin(self, epoch: float, step: int | None = None) -> None:
         """Nothing to do: there is no margin."""
@@ -114,6 +127,21 @@ class CosLossOutput(nn.Module):
     def cur_intertop_margin(self) -> float:
         """The inter-top-k margin at the current state of the warm-up."""
         return self.intertop_margin * self._warmup
+
+    def change_margins(self, **options: Any) -> None:
+        """Change ``cos_scale``, ``margin``, ``intertop_k``, ``intertop_margin`` or the length of the warm-up.
+
+        A warm-up of another length starts anew, at margin 0; without a warm-up the full margin holds at once.
+        """
+        warmup = (self.margin_warmup_epochs, self.margin_warmup_steps)
+        for name, value in options.items():
+            if name not in MARGIN_OPTIONS:
+                raise ConfigError(f"{type(self).__name__} has no option {name!r}{nearest(name, MARGIN_OPTIONS)}")
+            setattr(self, name, value)
+        if self.margin_warmup_epochs <= 0 and self.margin_warmup_steps <= 0:
+            self._warmup = 1.0
+        elif (self.margin_warmup_epochs, self.margin_warmup_steps) != warmup:
+            self._warmup = 0.0
 
     def update_margin(self, epoch: float, step: int | None = None) -> None:
         """Set the margins for an epoch, or a step.
@@ -213,6 +241,8 @@ class SubCenterArcLossOutput(ArcLossOutput):
         num_subcenters: prototypes per class.
     """
 
+    # files of early releases lack it
+    optional_state_keys = ("subcenter_counts",)
     subcenter_counts: torch.Tensor
 
     def __init__(
@@ -298,7 +328,7 @@ def make_output_layer(
         raise ConfigError(f"num_classes must be at least 1, got {num_classes}")
     if loss_type == "softmax":
         return SoftmaxOutput(in_feats, num_classes)
-    margins = {
+    margins: dict[str, Any] = {
         "cos_scale": cos_scale,
         "margin": margin,
         "margin_warmup_epochs": margin_warmup_epochs,
@@ -307,11 +337,11 @@ def make_output_layer(
         "margin_warmup_steps": margin_warmup_steps,
     }
     if loss_type == "cos-softmax":
-        return CosLossOutput(in_feats, num_classes, **cast(dict, margins))
+        return CosLossOutput(in_feats, num_classes, **margins)
     if loss_type == "arc-softmax":
-        return ArcLossOutput(in_feats, num_classes, **cast(dict, margins))
+        return ArcLossOutput(in_feats, num_classes, **margins)
     if loss_type == "subcenter-arc-softmax":
-        return SubCenterArcLossOutput(in_feats, num_classes, num_subcenters, **cast(dict, margins))
+        return SubCenterArcLossOutput(in_feats, num_classes, num_subcenters, **margins)
     raise ConfigError(
         f"unknown loss_type {loss_type!r}{nearest(str(loss_type), LOSS_TYPES)} Known loss types: {', '.join(LOSS_TYPES)}"
     )
