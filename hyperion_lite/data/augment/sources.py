@@ -10,7 +10,7 @@ import numpy as np
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.data.audio_reader import AudioReader
 from hyperion_lite.data.augment.signal import fit_length
-from hyperion_lite.data.segment_audio import SegmentAudio
+from hyperion_lite.data.segment_audio import Place, SegmentAudio
 
 # of a source with several channels
 _CHANNEL = 0
@@ -85,18 +85,21 @@ class AudioSource:
         Returns:
             (num_samples,) float32, and the id of the segment.
         """
-        row, phase = int(rng.integers(len(self._audio))), float(rng.random())
+        place, phase = self._draw_place(rng), float(rng.random())
         needed = num_samples / sample_freq
-        spare = self._audio.duration(row) - needed
+        spare = self._audio.duration(place) - needed
         if spare >= 0:
-            noise = self._audio.read(row, phase * spare, needed, sample_freq).audio
-            return fit_length(noise, num_samples), self._audio.id(row)
-        noise = self._audio.read(row, 0.0, None, sample_freq).audio
+            noise = self._audio.read(place, phase * spare, needed, sample_freq).audio
+            return fit_length(noise, num_samples), place.id
+        noise = self._audio.read(place, sample_freq=sample_freq).audio
         first = int(phase * noise.size)
-        return np.resize(np.roll(noise, -first), num_samples), self._audio.id(row)
+        return np.resize(np.roll(noise, -first), num_samples), place.id
 
     def draw_head(self, rng: np.random.Generator, max_duration: float, sample_freq: int) -> tuple[np.ndarray, str]:
         """The first ``max_duration`` seconds of a random segment, or all of it; its id."""
-        row = int(rng.integers(len(self._audio)))
-        duration = max_duration if self._audio.duration(row) > max_duration else None
-        return self._audio.read(row, 0.0, duration, sample_freq).audio, self._audio.id(row)
+        place = self._draw_place(rng)
+        duration = max_duration if self._audio.duration(place) > max_duration else None
+        return self._audio.read(place, 0.0, duration, sample_freq).audio, place.id
+
+    def _draw_place(self, rng: np.random.Generator) -> Place:
+        return self._audio.places([int(rng.integers(len(self._audio)))])[0]
