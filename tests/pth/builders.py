@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import OrderedDict
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def build_voice(
         half: float16 weights, as the real files have.
     """
     config = voice_config() if config is None else config
-    network = _Voice(config, 256 if version in (None, "v1") else 768, f0, spelling)
+    network = _network(json.dumps(config), 256 if version in (None, "v1") else 768, f0, spelling)
     weights = OrderedDict((name, value.half() if half else value) for name, value in network.state_dict().items())
     for name, shape in (change or {}).items():
         weights[name] = torch.zeros(shape)
@@ -98,6 +99,11 @@ def build_voice_training(path: Path) -> None:
     optimizer.step()
     state = {"model": network.state_dict(), "iteration": 7, "optimizer": optimizer.state_dict(), "learning_rate": 1e-4}
     torch.save(state, path)
+
+
+@lru_cache(maxsize=16)
+def _network(config: str, phone_width: int, f0: bool, spelling: str) -> nn.Module:
+    return _Voice(json.loads(config), phone_width, f0, spelling)
 
 
 def _normed(layer: nn.Module, spelling: str) -> nn.Module:
