@@ -35,8 +35,9 @@ def fold_batch_norm(module: _M) -> _M:
     """
     folded = copy.deepcopy(module).eval()
     for owner in list(folded.modules()):
-        if hasattr(owner, "norm_pairs"):
-            for conv_name, norm_name in owner.norm_pairs():
+        pairs = getattr(owner, "norm_pairs", None)
+        if callable(pairs):
+            for conv_name, norm_name in pairs():
                 _fold_pair(owner, conv_name, norm_name)
     return folded
 
