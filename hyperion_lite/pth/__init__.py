@@ -1,9 +1,9 @@
 """Reads files written by `torch.save` without torch and without executing anything in them.
 
-    with open_pth("model.pth") as file:
-        file.root                        # what was saved, as plain values
-        file.tensors["encoder.weight"]   # dtype, shape, stride, storage
-        file.read_tensor("encoder.weight")
+with open_pth("model.pth") as file:
+    file.root                        # what was saved, as plain values
+    file.tensors["encoder.weight"]   # dtype, shape, stride, storage
+    file.read_tensor("encoder.weight")
 """
 
 from __future__ import annotations

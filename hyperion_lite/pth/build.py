@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from hyperion_lite.pth.checks import is_text
 from hyperion_lite.pth.errors import PthFormatError, PthUnsupportedError, shorten
 from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque, TensorNode, TensorRef
 
@@ -65,7 +66,7 @@ def _set_dtype_state(target: NumpyDType, state: Any) -> None:
     if type(state) is not tuple or len(state) < 8 or not all(type(state[index]) is int for index in (0, 5, 6, 7)):
         raise PthFormatError("malformed state of a numpy dtype")
     order = state[1].decode("latin-1") if type(state[1]) is bytes else state[1]
-    if order not in ("<", ">", "=", "|"):
+    if not is_text(order, "<", ">", "=", "|"):
         raise PthUnsupportedError(f"byte order {shorten(order)} of a numpy dtype")
     target.order = order
     target.plain = target.plain and all(part is None for part in state[2:5]) and len(state) == 8

@@ -8,6 +8,11 @@ from hyperion_lite.pth.errors import PthFormatError, PthLimitError, shorten
 from hyperion_lite.pth.limits import MAX_INT64
 
 
+def is_text(value: Any, *texts: str) -> bool:
+    """Whether `value` is one of `texts`. (Comparing with an array would give an array.)"""
+    return type(value) is str and value in texts
+
+
 def checked_int(value: Any, what: str) -> int:
     """`value` if it is an integer from 0 to 2**63 - 1."""
     if type(value) is not int or not 0 <= value <= MAX_INT64:
@@ -22,7 +27,8 @@ def checked_sizes(values: Any, what: str, max_rank: int) -> tuple[int, ...]:
     if len(values) > max_rank:
         raise PthLimitError(f"{what} has {len(values)} dimensions (Limits.max_rank is {max_rank})")
     for value in values:
-        checked_int(value, f"a number of {what}")
+        if type(value) is not int or not 0 <= value <= MAX_INT64:
+            checked_int(value, f"a number of {what}")
     return tuple(values)
 
 
@@ -43,7 +49,7 @@ def check_view(
         raise PthFormatError(f"a tensor of {len(shape)} dimensions has {len(stride)} strides")
     count = 1
     last = offset
-    for size, step in zip(shape, stride):
+    for size, step in zip(shape, stride, strict=True):
         count *= size
         last += (size - 1) * step
     if count * itemsize > MAX_INT64:

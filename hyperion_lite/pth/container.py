@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hyperion_lite.pth.checks import checked_int
@@ -10,6 +11,9 @@ from hyperion_lite.pth.errors import PthFormatError, PthUnsupportedError, shorte
 from hyperion_lite.pth.limits import Limits
 from hyperion_lite.pth.source import Source
 from hyperion_lite.pth.values import GlobalRef, StorageRef
+
+# A plain name, never a path.
+_STORAGE_KEY = re.compile(r"(?!\.{1,2}\Z)[^/\\\0]{1,256}")
 
 
 class Container:
@@ -60,12 +64,12 @@ class Container:
             raise PthUnsupportedError(f"storage class {shorten(shown)}")
         if type(key) is int:
             key = str(key) if 0 <= key < 1 << 64 else ""
-        if type(key) is not str or not key or len(key) > 256 or any(c in key for c in "/\\\0") or key in (".", ".."):
+        if type(key) is not str or not _STORAGE_KEY.fullmatch(key):
             raise PthFormatError(f"storage key {shorten(key)}")
         if type(device) is not str:
             raise PthFormatError(f"the device of storage {shorten(key)} is a {type(device).__name__}")
         dtype = DTYPES[STORAGE_DTYPES[kind.name]]
-        numel = checked_int(count, f"the element count of storage {shorten(key)}")
+        numel = checked_int(count, "the element count of a storage")
         known = self.storages.get(key)
         if known is None:
             known = self.storages[key] = StorageRef(key, dtype, numel, device)

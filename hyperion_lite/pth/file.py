@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from hyperion_lite.pth.container import Container
 from hyperion_lite.pth.errors import PthError
 from hyperion_lite.pth.legacy_container import LegacyContainer
-from hyperion_lite.pth.limits import Limits
+from hyperion_lite.pth.limits import DEFAULT_LIMITS, Limits
 from hyperion_lite.pth.sniff import HEAD_BYTES, describe
 from hyperion_lite.pth.source import Source, open_source
 from hyperion_lite.pth.tree import Survey, TensorMap, name_tensors
@@ -257,7 +257,7 @@ def _open_container(source: Source, limits: Limits, allow_torchscript: bool) -> 
 def open_pth(
     file: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
     *,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
     verify: Verify = "pickle",
     allow_torchscript: bool = False,
 ) -> PthFile:

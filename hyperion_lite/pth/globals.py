@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hyperion_lite.pth.checks import is_text
 from hyperion_lite.pth.dtypes import DTYPES
 from hyperion_lite.pth.errors import PthFormatError
 from hyperion_lite.pth.numpy_calls import NUMPY_CALLS
@@ -19,6 +20,7 @@ Call = Callable[["Machine", tuple], Any]
 
 # Where Python 2 (and Python 3 under protocol 2) keeps what is elsewhere now.
 _RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "__main__": "__main__"}
+_MEMORY_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _TORCH_NAMES = {
     **{("torch", name): f"torch.{name}" for name in DTYPES},
     **{
@@ -26,13 +28,14 @@ _TORCH_NAMES = {
         for name in (
             "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
             "per_channel_affine_float_qparams", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr",
-            "sparse_bsc", "jagged", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format",
+            "sparse_bsc", "jagged", *_MEMORY_FORMATS,
         )
     },
 }  # fmt: skip
 _CONSTANTS: dict[tuple[str, str], Any] = {
     ("builtins", "Ellipsis"): Ellipsis,
     ("builtins", "NotImplemented"): NotImplemented,
+    **{("torch._utils", f"torch.{name}"): f"torch.{name}" for name in _MEMORY_FORMATS},
     **_TORCH_NAMES,
 }
 _FACTORIES = {
@@ -85,7 +88,10 @@ def _update(m: Machine, target: dict, pairs: Any) -> None:
 
 def _ordered_dict(m: Machine, args: tuple) -> OrderedDict:
     result: OrderedDict = OrderedDict()
-    items = _one(args, list, tuple, dict, OrderedDict) if args else ()
+    if not args:
+        m.spend(400)
+        return result
+    items = _one(args, list, tuple, dict, OrderedDict)
     _update(m, result, list(items.items()) if isinstance(items, dict) else items)
     return result
 
@@ -162,7 +168,7 @@ def _slice(m: Machine, args: tuple) -> slice:
 
 
 def _latin1(m: Machine, text: Any, encoding: Any) -> bytes:
-    if type(text) is not str or encoding not in ("latin1", "latin-1"):
+    if type(text) is not str or not is_text(encoding, "latin1", "latin-1"):
         raise PthFormatError("bytes written other than as latin1 text")
     m.copy(len(text))
     try:
@@ -172,7 +178,7 @@ def _latin1(m: Machine, text: Any, encoding: Any) -> bytes:
 
 
 def _codecs_encode(m: Machine, args: tuple) -> Any:
-    if len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1"):
+    if len(args) == 2 and type(args[0]) is str and is_text(args[1], "latin1", "latin-1"):
         return _latin1(m, *args)
     return Opaque("_codecs", "encode", args)
 

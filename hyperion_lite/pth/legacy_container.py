@@ -45,10 +45,10 @@ class LegacyContainer(Container):
 
     def _read_head(self) -> None:
         magic, _ = self._pickle("magic number")
-        if magic != MAGIC_NUMBER or type(magic) is not int:
+        if type(magic) is not int or magic != MAGIC_NUMBER:
             raise PthFormatError("a pickle, but not one of torch.save: the magic number is missing", offset=0)
         version, _ = self._pickle("version")
-        if version != PROTOCOL_VERSION or type(version) is not int:
+        if type(version) is not int or version != PROTOCOL_VERSION:
             raise PthUnsupportedError(f"version {shorten(version)} of the file format; {PROTOCOL_VERSION} is known")
         system, _ = self._pickle("system description")
         # Elements are written little-endian by every machine; what this says has no effect.
@@ -79,7 +79,7 @@ class LegacyContainer(Container):
         self._views.clear()
 
     def _persistent_load(self, machine: Machine, identifier: Any) -> Any:
-        kind = identifier[0] if type(identifier) is tuple and identifier else None
+        kind = identifier[0] if type(identifier) is tuple and identifier and type(identifier[0]) is str else None
         machine.spend(300)
         if kind == "module" and len(identifier) == 4 and type(identifier[1]) is GlobalRef:
             # A class together with its source text.
@@ -97,7 +97,9 @@ class LegacyContainer(Container):
         offset = checked_int(view[1], "the offset of a storage view")
         numel = checked_int(view[2], "the element count of a storage view")
         if offset + numel > base.numel:
-            raise PthFormatError(f"a view of elements {offset} to {offset + numel} of storage {shorten(base.key)} of {base.numel}")
+            raise PthFormatError(
+                f"a view of elements {offset} to {offset + numel} of storage {shorten(base.key)} of {base.numel}"
+            )
         known = self._views.get(view[0])
         if known is None:
             known = self._views[view[0]] = StorageRef(view[0], base.dtype, numel, base.device, base, offset)

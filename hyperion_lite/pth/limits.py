@@ -35,7 +35,7 @@ class Limits:
     """
 
     max_pickle_bytes: int = 256 << 20
-    max_opcodes: int = 50_000_000
+    max_opcodes: int = 20_000_000
     max_memo: int = 10_000_000
     max_depth: int = 1000
     max_value_bytes: int = 1 << 30
@@ -49,3 +49,6 @@ class Limits:
     max_names: int = 1_000_000
     max_name_chars: int = 64 << 20
     max_stream_bytes: int = 4 << 30
+
+
+DEFAULT_LIMITS = Limits()

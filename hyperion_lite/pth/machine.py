@@ -13,8 +13,10 @@ from hyperion_lite.pth.opcodes import HANDLERS, OPCODE_NAMES
 from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque, StorageRef, TensorNode, TensorRef
 
 _CHEAP_KEYS = frozenset({str, bytes, bool, type(None)})
-_IDENTITY_KEYS = (Opaque, NumpyDType, StorageRef, TensorRef, TensorNode)
-_PLAIN_KEYS = (int, float, complex, range, type(Ellipsis), type(NotImplemented))
+_HASHABLE = (
+    str, bytes, int, float, complex, range, type(None), type(Ellipsis), type(NotImplemented),
+    Opaque, NumpyDType, StorageRef, TensorRef, TensorNode,
+)  # fmt: skip
 # Integers below this are too close together to collide often, whatever a file chooses.
 _SMALL_KEY = 1 << 24
 _MAX_CALL_DEPTH = 8
@@ -40,8 +42,22 @@ class Machine:
     """
 
     __slots__ = (
-        "data", "size", "start", "limits", "persistent_load", "stack", "marks", "memo", "protocol",
-        "globals", "max_depth", "max_memo", "value_budget", "copy_budget", "wide_keys_left", "call_depth",
+        "call_depth",
+        "copy_budget",
+        "data",
+        "globals",
+        "limits",
+        "marks",
+        "max_depth",
+        "memo",
+        "memo_bound",
+        "persistent_load",
+        "protocol",
+        "size",
+        "stack",
+        "start",
+        "value_budget",
+        "wide_keys_left",
     )  # fmt: skip
 
     def __init__(
@@ -62,8 +78,8 @@ class Machine:
         self.protocol = 0
         self.globals: dict[tuple[str, str], Any] = {}
         self.max_depth = limits.max_depth
-        self.max_memo = limits.max_memo
         length = self.size - start
+        self.memo_bound = min(256 + self.size, limits.max_memo)
         self.value_budget = min(limits.max_value_bytes, _FREE_VALUE_BYTES + limits.max_value_ratio * length)
         # A pickler writes each element once; a call that copies a memoised list again and again is an attack.
         self.copy_budget = 1024 + 4 * length
@@ -128,7 +144,9 @@ class Machine:
         """Account for `count` bytes of memory of a new value."""
         self.value_budget -= count
         if self.value_budget < 0:
-            raise PthLimitError("the values need more memory than the limits allow (Limits.max_value_bytes, max_value_ratio)")
+            raise PthLimitError(
+                "the values need more memory than the limits allow (Limits.max_value_bytes, max_value_ratio)"
+            )
 
     def copy(self, count: int) -> None:
         """Account for a call that copies `count` elements or bytes of its argument."""
@@ -158,9 +176,8 @@ class Machine:
                 if type(item) in (tuple, frozenset):
                     self.copy(len(item))
                     below.extend(item)
-                elif not (type(item) in _CHEAP_KEYS or isinstance(item, _PLAIN_KEYS + _IDENTITY_KEYS)):
-                    if not _is_numpy_scalar(item):
-                        raise PthFormatError(f"unhashable {type(item).__name__} as a dictionary key or set element")
+                elif not (isinstance(item, _HASHABLE) or _is_numpy_scalar(item)):
+                    raise PthFormatError(f"unhashable {type(item).__name__} as a dictionary key or set element")
             level = below
 
     def global_ref(self, module: str, name: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hyperion_lite.pth.checks import is_text
 from hyperion_lite.pth.errors import PthFormatError, PthUnsupportedError, shorten
 from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque
 
@@ -124,7 +125,8 @@ def set_array_state(m: Machine, array: np.ndarray, state: Any) -> None:
         raise PthFormatError(f"elements of a numpy array in a {type(data).__name__}")
     m.copy(len(raw))
     try:
-        array.__setstate__((1, shape, dtype, fortran is True or fortran == 1, raw))
+        column_major: Any = int(type(fortran) in (bool, int) and bool(fortran))
+        array.__setstate__((1, shape, dtype, column_major, raw))
     except (TypeError, ValueError) as error:
         raise PthFormatError(f"malformed state of a numpy array: {error}") from error
     _check_text(array)
@@ -143,7 +145,7 @@ def make_array(m: Machine, args: tuple) -> Any:
         return Opaque("numpy._core.numeric", "_frombuffer", args)
     data, spec, shape, order = args
     dtype = to_numpy(spec)
-    if dtype is None or type(data) not in (bytes, bytearray) or order not in ("C", "F"):
+    if dtype is None or type(data) not in (bytes, bytearray) or not is_text(order, "C", "F"):
         return Opaque("numpy._core.numeric", "_frombuffer", args)
     _check_shape(shape, dtype.itemsize, len(data))
     m.spend(112)

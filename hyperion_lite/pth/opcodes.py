@@ -331,7 +331,7 @@ def _set_items(m: Machine, target: Any, values: list[Any]) -> None:
                 m.check_key(key)
             target[key] = values[index + 1]
     elif type(target) is Opaque:
-        target.items.extend(zip(values[::2], values[1::2]))
+        target.items.extend(zip(values[::2], values[1::2], strict=True))
     else:
         raise PthFormatError(f"items set on a {type(target).__name__}")
 
@@ -365,14 +365,11 @@ def _additems(m: Machine, pos: int) -> int:
     return pos
 
 
-def _put(m: Machine, index: int) -> None:
-    value = m.stack[-1]
-    if index > 256 + m.size:
-        # Picklers count from zero; indexes from far outside could be chosen to collide.
-        m.check_key(index << 32)
-    m.memo[index] = value
-    if len(m.memo) > m.max_memo:
-        raise PthLimitError(f"more than {m.max_memo} memo entries (Limits.max_memo)")
+def _put_far(m: Machine, index: int) -> None:
+    # Picklers count from zero; indexes from far outside could be chosen to collide.
+    m.check_key(index << 32)
+    if len(m.memo) > m.limits.max_memo:
+        raise PthLimitError(f"more than {m.limits.max_memo} memo entries (Limits.max_memo)")
 
 
 @_opcode(b"q")
@@ -383,33 +380,42 @@ def _binput(m: Machine, pos: int) -> int:
 
 @_opcode(b"r")
 def _long_binput(m: Machine, pos: int) -> int:
-    _put(m, _UINT32.unpack_from(m.data, pos)[0])
+    (index,) = _UINT32.unpack_from(m.data, pos)
+    m.memo[index] = m.stack[-1]
+    if index > m.memo_bound:
+        _put_far(m, index)
     return pos + 4
 
 
 @_opcode(b"\x94")
 def _memoize(m: Machine, pos: int) -> int:
     m.spend(40)
-    _put(m, len(m.memo))
+    index = len(m.memo)
+    m.memo[index] = m.stack[-1]
+    if index > m.memo_bound:
+        _put_far(m, index)
     return pos
 
 
-def _get(m: Machine, index: int) -> None:
-    try:
-        m.stack.append(m.memo[index])
-    except KeyError as error:
-        raise PthFormatError(f"memo entry {index} was never stored") from error
+def _missing(index: int) -> PthFormatError:
+    return PthFormatError(f"memo entry {index} was never stored")
 
 
 @_opcode(b"h")
 def _binget(m: Machine, pos: int) -> int:
-    _get(m, m.data[pos])
+    index = m.data[pos]
+    if index not in m.memo:
+        raise _missing(index)
+    m.stack.append(m.memo[index])
     return pos + 1
 
 
 @_opcode(b"j")
 def _long_binget(m: Machine, pos: int) -> int:
-    _get(m, _UINT32.unpack_from(m.data, pos)[0])
+    (index,) = _UINT32.unpack_from(m.data, pos)
+    if index not in m.memo:
+        raise _missing(index)
+    m.stack.append(m.memo[index])
     return pos + 4
 
 

@@ -85,7 +85,7 @@ def _read_raw(container: Container, tensor: TensorRef, dtype: DType, raw: np.nda
         if not checked and not whole:
             container.verify_storage(storage)
         if content.nbytes:
-            container.read_range(storage, start, memoryview(content))
+            container.read_range(storage, start, content.data)
         if not checked and whole:
             _accept(container, storage, content)
     else:
@@ -120,7 +120,7 @@ def _gather(container: Container, tensor: TensorRef, dtype: DType, raw: np.ndarr
         buffer, offset = mapped, place + first * size
     else:
         buffer, offset = np.empty(span_bytes, np.uint8), 0
-        container.read_range(storage, first * size, memoryview(buffer))
+        container.read_range(storage, first * size, buffer.data)
     strides = tuple(step * size for step in tensor.stride)
     try:
         view = np.ndarray(tensor.shape, item, buffer, offset, strides)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hyperion_lite.pth.build import set_tensor_attributes
-from hyperion_lite.pth.checks import check_view, checked_int, checked_sizes
+from hyperion_lite.pth.checks import check_view, checked_int, checked_sizes, is_text
 from hyperion_lite.pth.dtypes import DTYPES, DType
 from hyperion_lite.pth.errors import PthFormatError, shorten
 from hyperion_lite.pth.values import (
@@ -43,8 +43,9 @@ def named_dtype(value: Any) -> DType:
     return found
 
 
-def _view(m: Machine, storage: Any, offset: Any, shape: Any, stride: Any, dtype: DType | None = None) -> TensorRef:
-    """A checked view of a storage, as elements of `dtype` (default: the storage's)."""
+def _view(m: Machine, args: tuple, dtype: DType | None = None) -> TensorRef:
+    """A checked view (storage, offset, shape, stride), as elements of `dtype` (default: the storage's)."""
+    storage, offset, shape, stride = args
     if type(storage) is not StorageRef:
         raise PthFormatError(f"the storage of a tensor is a {type(storage).__name__}")
     dtype = storage.dtype if dtype is None else dtype
@@ -58,6 +59,12 @@ def _view(m: Machine, storage: Any, offset: Any, shape: Any, stride: Any, dtype:
     return TensorRef(storage, dtype.name, shape, stride, offset, device=storage.device)
 
 
+# Lazily negated tensors are imaginary parts of conjugates.
+_NEGATABLE = frozenset(
+    {"float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128", "bcomplex32"}
+)
+
+
 def _set_metadata(tensor: TensorRef, metadata: Any) -> TensorRef:
     if metadata is None:
         return tensor
@@ -65,19 +72,21 @@ def _set_metadata(tensor: TensorRef, metadata: Any) -> TensorRef:
         raise PthFormatError(f"tensor metadata is a {type(metadata).__name__}")
     tensor.conj = _flag(metadata.get("conj", False), "the conjugation mark of a tensor")
     tensor.neg = _flag(metadata.get("neg", False), "the negation mark of a tensor")
+    if (tensor.conj and "complex" not in tensor.dtype) or (tensor.neg and tensor.dtype not in _NEGATABLE):
+        raise PthFormatError(f"a conjugation or negation mark on {tensor.dtype}")
     return tensor
 
 
 def _tensor(m: Machine, args: tuple) -> TensorRef:
     """`_rebuild_tensor(storage, offset, size, stride)`."""
     _expect(args, 4, 4)
-    return _view(m, *args)
+    return _view(m, args)
 
 
 def _tensor_v2(m: Machine, args: tuple) -> TensorRef:
     """`_rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata])`."""
     _expect(args, 6, 7)
-    tensor = _view(m, *args[:4])
+    tensor = _view(m, args[:4])
     tensor.requires_grad = _flag(args[4], "requires_grad")
     return _set_metadata(tensor, args[6] if len(args) > 6 else None)
 
@@ -85,7 +94,7 @@ def _tensor_v2(m: Machine, args: tuple) -> TensorRef:
 def _tensor_v3(m: Machine, args: tuple) -> TensorRef:
     """`_rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype[, metadata])`."""
     _expect(args, 7, 8)
-    tensor = _view(m, *args[:4], dtype=named_dtype(args[6]))
+    tensor = _view(m, args[:4], named_dtype(args[6]))
     tensor.requires_grad = _flag(args[4], "requires_grad")
     return _set_metadata(tensor, args[7] if len(args) > 7 else None)
 
@@ -149,7 +158,7 @@ def _sparse(m: Machine, args: tuple) -> SparseTensor:
     }.get(layout if type(layout) is str else "")
     if names is None or type(data) is not tuple or not len(names) < len(data) <= len(names) + 2:
         raise PthFormatError(f"malformed sparse tensor of layout {shorten(layout)}")
-    parts = dict(zip(names, data))
+    parts = dict(zip(names, data, strict=False))
     _check_parts(parts)
     shape = checked_sizes(data[len(names)], "the shape of a sparse tensor", m.limits.max_rank)
     coalesced = data[len(names) + 1] if len(data) > len(names) + 1 else None
@@ -166,7 +175,7 @@ def _check_parts(parts: dict[str, Any]) -> None:
 def _nested(m: Machine, args: tuple) -> NestedTensor:
     """`_rebuild_nested_tensor(buffer, sizes, strides, storage offsets)`."""
     _expect(args, 4, 4)
-    parts = dict(zip(("buffer", "sizes", "strides", "storage_offsets"), args))
+    parts = dict(zip(("buffer", "sizes", "strides", "storage_offsets"), args, strict=True))
     _check_parts(parts)
     m.spend(500)
     return NestedTensor(parts)
@@ -175,7 +184,7 @@ def _nested(m: Machine, args: tuple) -> NestedTensor:
 def _quantized(m: Machine, args: tuple) -> QuantizedTensor:
     """`_rebuild_qtensor(storage, offset, size, stride, quantizer, requires_grad, hooks)`."""
     _expect(args, 7, 7)
-    integers = _view(m, *args[:4])
+    integers = _view(m, args[:4])
     grad = _flag(args[5], "requires_grad")
     quantizer = args[4]
     if type(quantizer) is not tuple or not quantizer or type(quantizer[0]) is not str:
@@ -207,7 +216,12 @@ def _meta(m: Machine, args: tuple) -> TensorRef:
 
 def _device_tensor(m: Machine, args: tuple) -> Any:
     """`_rebuild_device_tensor_from_cpu_tensor(data, dtype, device, requires_grad)`: stored as a CPU tensor."""
-    if len(args) == 4 and type(args[0]) is TensorRef and type(args[2]) is str and args[1] == f"torch.{args[0].dtype}":
+    if (
+        len(args) == 4
+        and type(args[0]) is TensorRef
+        and type(args[2]) is str
+        and is_text(args[1], f"torch.{args[0].dtype}")
+    ):
         m.spend(300)
         return args[0].derive(device=args[2], requires_grad=_flag(args[3], "requires_grad"))
     return Opaque("torch._utils", "_rebuild_device_tensor_from_cpu_tensor", args)

@@ -101,11 +101,15 @@ def describe_archive(entries: Mapping[str, Any], read_head: Callable[[Any], byte
         return PthFormatError("a numpy .npz archive: use numpy.load")
     for name in names[:16]:
         head = read_head(entries[name])
-        if head.startswith(b"PK\3\4") or (len(names) == 1 and _any_ends(names, (".pt", ".pth", ".ckpt", ".bin", ".zip"))):
+        if head.startswith(b"PK\3\4") or (
+            len(names) == 1 and _any_ends(names, (".pt", ".pth", ".ckpt", ".bin", ".zip"))
+        ):
             return PthFormatError("a zip archive within a zip archive: unpack the outer one first", entry=name)
         if head.startswith(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9"):
             return PthFormatError("a zipped checkpoint: unpack the archive first", entry=name)
-    return PthFormatError(f"a zip archive without data.pkl (its first entry is {names[0][:80]!r}); it is no torch.save file")
+    return PthFormatError(
+        f"a zip archive without data.pkl (its first entry is {names[0][:80]!r}); it is no torch.save file"
+    )
 
 
 def _any_ends(names: Iterable[str], ends: tuple[str, ...]) -> bool:

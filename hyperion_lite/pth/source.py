@@ -42,8 +42,10 @@ class Source:
 
     def check(self, offset: int, length: int) -> None:
         """Make sure that a range lies inside."""
-        if not (0 <= offset and 0 <= length and offset + length <= self.size):
-            raise PthTruncatedError(f"{length} bytes are needed where {max(self.size - offset, 0)} are left", offset=offset)
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise PthTruncatedError(
+                f"{length} bytes are needed where {max(self.size - offset, 0)} are left", offset=offset
+            )
 
     def buffer(self) -> Any:
         """All bytes as one writable, private buffer for zero-copy tensors, or None where there is no such thing."""
@@ -171,6 +173,8 @@ def open_source(file: Any, limits: Limits) -> Source:
         return MemorySource(file)
     if not hasattr(file, "read"):
         raise TypeError(f"a path, bytes or a binary file object is needed, not {type(file).__name__}")
+    if isinstance(file, io.TextIOBase):
+        raise TypeError("a file object opened in binary mode is needed")
     if hasattr(file, "seekable") and file.seekable():
         return ObjectSource(file)
     chunks, total = [], 0

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _AS_PLAIN = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 
 
-def read_torch(
-    container: Container, tensor: TensorRef, shared: dict[str, Any], verify: bool = False
-) -> torch.Tensor:
+def read_torch(container: Container, tensor: TensorRef, shared: dict[str, Any], verify: bool = False) -> torch.Tensor:
     """The tensor; see `PthFile.read_torch`. `shared` keeps the mapped storages, so that views stay views."""
     import torch
 
@@ -57,7 +55,7 @@ def _storage_bytes(container: Container, tensor: TensorRef, shared: dict[str, An
     content = torch.empty((last - first) * size, dtype=torch.uint8)
     if last > first:
         array = content.numpy()
-        container.read_range(storage, first * size, memoryview(array))
+        container.read_range(storage, first * size, array.data)
         swap = DTYPES[tensor.dtype].swap
         if container.byteorder != sys.byteorder and swap > 1:
             array.view(f"u{swap}").byteswap(inplace=True)

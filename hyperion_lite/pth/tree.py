@@ -48,7 +48,7 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _opaque_children(value)
     elif type(value) is slice:
         yield from (("start", value.start), ("stop", value.stop), ("step", value.step))
-    elif type(value).__module__ == "numpy" and getattr(value, "dtype", None) == object:
+    elif type(value).__module__ == "numpy" and getattr(value, "dtype", "") == "O":
         yield from enumerate(value.ravel().tolist())
 
 

@@ -21,7 +21,7 @@ class Opaque:
         callee: the `Opaque` that was called, when it was not a plain global.
     """
 
-    __slots__ = ("module", "name", "args", "kwargs", "state", "items", "elements", "callee", "__weakref__")
+    __slots__ = ("__weakref__", "args", "callee", "elements", "items", "kwargs", "module", "name", "state")
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GlobalRef(Opaque):
 class NumpyDType:
     """A numpy dtype as the file spells it: `spec` such as `f8`, `order` one of `<`, `>`, `=`, `|`."""
 
-    __slots__ = ("spec", "order", "plain")
+    __slots__ = ("order", "plain", "spec")
 
     def __init__(self, spec: str, order: str = "=", plain: bool = True) -> None:
         self.spec = spec
@@ -105,7 +105,7 @@ class StorageRef:
         base_offset: first element of the view in `base`.
     """
 
-    __slots__ = ("key", "dtype", "numel", "device", "base", "base_offset", "__weakref__")
+    __slots__ = ("__weakref__", "base", "base_offset", "device", "dtype", "key", "numel")
 
     def __init__(
         self, key: str, dtype: DType, numel: int, device: str, base: StorageRef | None = None, base_offset: int = 0
@@ -144,8 +144,18 @@ class TensorRef:
     """
 
     __slots__ = (
-        "storage", "dtype", "shape", "stride", "offset", "requires_grad", "kind", "device", "conj", "neg",
-        "attributes", "__weakref__",
+        "__weakref__",
+        "attributes",
+        "conj",
+        "device",
+        "dtype",
+        "kind",
+        "neg",
+        "offset",
+        "requires_grad",
+        "shape",
+        "storage",
+        "stride",
     )  # fmt: skip
 
     def __init__(
@@ -203,7 +213,7 @@ class TensorRef:
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         step = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.stride)):
+        for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
             if size == 0:
                 return True
             if size != 1 and stride != step:
@@ -216,7 +226,7 @@ class TensorRef:
         """First storage element used and one past the last: (offset, offset) for an empty tensor."""
         if 0 in self.shape:
             return self.offset, self.offset
-        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride))
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
         return self.offset, self.offset + last + 1
 
     def __repr__(self) -> str:
@@ -232,9 +242,11 @@ class TensorNode:
         attributes: Python attributes saved with it.
     """
 
-    __slots__ = ("parts", "shape", "attributes", "requires_grad", "__weakref__")
+    __slots__ = ("__weakref__", "attributes", "parts", "requires_grad", "shape")
 
-    def __init__(self, parts: dict[str, Any], shape: tuple[int, ...] | None = None, requires_grad: bool = False) -> None:
+    def __init__(
+        self, parts: dict[str, Any], shape: tuple[int, ...] | None = None, requires_grad: bool = False
+    ) -> None:
         self.parts = parts
         self.shape = shape
         self.requires_grad = requires_grad
@@ -254,7 +266,7 @@ class QuantizedTensor(TensorNode):
         axis: of a per-channel scheme, else None.
     """
 
-    __slots__ = ("scheme", "scale", "zero_point", "axis")
+    __slots__ = ("axis", "scale", "scheme", "zero_point")
 
     def __init__(
         self,
@@ -283,7 +295,7 @@ class SparseTensor(TensorNode):
         is_coalesced: as saved, or None where the file does not say.
     """
 
-    __slots__ = ("layout", "is_coalesced")
+    __slots__ = ("is_coalesced", "layout")
 
     def __init__(
         self, parts: dict[str, Any], shape: tuple[int, ...], layout: str, is_coalesced: bool | None = None

@@ -6,6 +6,7 @@ import threading
 import zlib
 from typing import Any
 
+from hyperion_lite.pth.checks import is_text
 from hyperion_lite.pth.container import Container
 from hyperion_lite.pth.errors import PthError, PthFormatError, PthLimitError, PthUnsupportedError, shorten
 from hyperion_lite.pth.limits import Limits
@@ -87,7 +88,7 @@ class ZipContainer(Container):
         self.protocol = machine.protocol
 
     def _persistent_load(self, machine: Machine, identifier: Any) -> StorageRef:
-        if type(identifier) is not tuple or len(identifier) != 5 or identifier[0] != "storage":
+        if type(identifier) is not tuple or len(identifier) != 5 or not is_text(identifier[0], "storage"):
             raise PthFormatError("a persistent id that is not (storage, class, key, device, count)")
         machine.spend(300)
         return self.add_storage(identifier)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from operator import attrgetter
 from typing import NamedTuple
 
 from hyperion_lite.pth.errors import PthFormatError, PthLimitError, PthTruncatedError, PthUnsupportedError, shorten
@@ -21,7 +22,7 @@ _MAX32 = 0xFFFFFFFF
 _MAX_COMMENT = 0xFFFF
 
 
-class ZipEntry(NamedTuple):
+class ZipEntry:
     """One entry of an archive.
 
     Attributes:
@@ -31,16 +32,20 @@ class ZipEntry(NamedTuple):
         compressed: bytes in the file.
         size: uncompressed bytes.
         header: position of the local header.
-        data: position of the first byte of the (compressed) content.
+        data: position of the first byte of the (compressed) content; known once the local header was read.
     """
 
-    name: str
-    method: int
-    crc: int
-    compressed: int
-    size: int
-    header: int
-    data: int
+    __slots__ = ("compressed", "crc", "data", "header", "method", "name", "raw_name", "size")
+
+    def __init__(self, raw_name: bytes, method: int, crc: int, compressed: int, size: int, header: int) -> None:
+        self.name = _decode_name(raw_name)
+        self.raw_name = raw_name
+        self.method = method
+        self.crc = crc
+        self.compressed = compressed
+        self.size = size
+        self.header = header
+        self.data = -1
 
 
 class ZipDirectory(NamedTuple):
@@ -52,7 +57,7 @@ class ZipDirectory(NamedTuple):
 
 
 class _End(NamedTuple):
-    count: int
+    entries: int
     size: int
     offset: int
     comment: bytes
@@ -69,18 +74,18 @@ def read_directory(source: Source, limits: Limits) -> ZipDirectory:
         PthLimitError: too many entries.
     """
     end = _find_end(source)
-    if end.count > limits.max_entries:
-        raise PthLimitError(f"{end.count} entries (Limits.max_entries is {limits.max_entries})")
-    if end.count * _CENTRAL.size > end.size:
-        raise PthFormatError(f"a central directory of {end.size} bytes for {end.count} entries", offset=end.offset)
+    if end.entries > limits.max_entries:
+        raise PthLimitError(f"{end.entries} entries (Limits.max_entries is {limits.max_entries})")
+    if end.entries * _CENTRAL.size > end.size:
+        raise PthFormatError(f"a central directory of {end.size} bytes for {end.entries} entries", offset=end.offset)
     if end.size > limits.max_pickle_bytes:
         raise PthLimitError(f"a central directory of {end.size} bytes (Limits.max_pickle_bytes)", offset=end.offset)
     directory = source.read(end.offset, end.size)
     entries = []
     position = 0
-    for _ in range(end.count):
-        entry, raw_name, position = _central_entry(directory, position, end.offset)
-        entries.append((entry, raw_name))
+    for _ in range(end.entries):
+        entry, position = _central_entry(directory, position, end.offset)
+        entries.append(entry)
     if position != end.size:
         raise PthFormatError(f"the central directory has {end.size - position} bytes too many", offset=end.offset)
     return ZipDirectory(_place(source, entries, end.offset), end.comment, end.trailing)
@@ -136,7 +141,7 @@ def _read_end64(source: Source, record: int, locator: int) -> tuple[int, int, in
     return disk, first_disk, here, count, size, offset
 
 
-def _central_entry(directory: bytes, position: int, base: int) -> tuple[ZipEntry, bytes, int]:
+def _central_entry(directory: bytes, position: int, base: int) -> tuple[ZipEntry, int]:
     if position + _CENTRAL.size > len(directory):
         raise PthFormatError("the central directory ends inside an entry", offset=base + position)
     signature, flags, method, crc, compressed, size, name_length, extra_length, comment_length, header = (
@@ -149,18 +154,18 @@ def _central_entry(directory: bytes, position: int, base: int) -> tuple[ZipEntry
     after = extra_at + extra_length + comment_length
     if after > len(directory):
         raise PthFormatError("the central directory ends inside an entry", offset=base + position)
-    raw_name = directory[name_at:extra_at]
-    name = _decode_name(raw_name)
     if _MAX32 in (size, compressed, header):
         extra = directory[extra_at : extra_at + extra_length]
         size, compressed, header = _zip64_sizes(extra, size, compressed, header, base + position)
+    entry = ZipEntry(directory[name_at:extra_at], method, crc, compressed, size, header)
     if flags & 0x2041:
-        raise PthUnsupportedError("an encrypted entry", entry=name)
-    if method not in (STORED, DEFLATED):
-        raise PthUnsupportedError(f"compression method {method}; stored and deflated entries are read", entry=name)
-    if method == STORED and size != compressed:
-        raise PthFormatError(f"a stored entry of {size} bytes takes {compressed}", entry=name)
-    return ZipEntry(name, method, crc, compressed, size, header, -1), raw_name, after
+        raise PthUnsupportedError("an encrypted entry", entry=entry.name)
+    if method == STORED:
+        if size != compressed:
+            raise PthFormatError(f"a stored entry of {size} bytes takes {compressed}", entry=entry.name)
+    elif method != DEFLATED:
+        raise PthUnsupportedError(f"compression method {method}; stored and deflated are read", entry=entry.name)
+    return entry, after
 
 
 def _decode_name(raw: bytes) -> str:
@@ -192,35 +197,36 @@ def _zip64_sizes(extra: bytes, size: int, compressed: int, header: int, at: int)
     return size, compressed, header
 
 
-def _place(source: Source, entries: list[tuple[ZipEntry, bytes]], limit: int) -> dict[str, ZipEntry]:
+def _place(source: Source, entries: list[ZipEntry], limit: int) -> dict[str, ZipEntry]:
     """Find each entry's content behind its local header; entries may neither share names nor bytes."""
-    placed: dict[str, ZipEntry] = {}
+    names: set[str] = set()
     end = 0
     previous = ""
-    for entry, raw_name in sorted(entries, key=lambda pair: pair[0].header):
-        if entry.name in placed:
+    for entry in sorted(entries, key=attrgetter("header")):
+        if entry.name in names:
             raise PthFormatError("two entries of this name", entry=entry.name)
         if entry.header < end:
             raise PthFormatError(f"overlaps entry {shorten(previous)}", entry=entry.name, offset=entry.header)
-        if not placed and entry.header:
+        if not names and entry.header:
             raise PthFormatError(f"{entry.header} bytes before the first entry", entry=entry.name)
-        data = _content_position(source, entry, raw_name, limit)
-        end = data + entry.compressed
+        entry.data = _content_position(source, entry, limit)
+        end = entry.data + entry.compressed
         if end > limit:
             raise PthFormatError(f"{entry.compressed} bytes reach into the central directory", entry=entry.name)
         previous = entry.name
-        placed[entry.name] = entry._replace(data=data)
-    return {entry.name: placed[entry.name] for entry, _ in entries}
+        names.add(previous)
+    return {entry.name: entry for entry in entries}
 
 
-def _content_position(source: Source, entry: ZipEntry, name: bytes, limit: int) -> int:
+def _content_position(source: Source, entry: ZipEntry, limit: int) -> int:
     """Only the two lengths of a local header are used: real files carry wrong sizes and broken extra fields there."""
-    if entry.header + _LOCAL.size + len(name) > limit:
+    length = len(entry.raw_name)
+    if entry.header + _LOCAL.size + length > limit:
         raise PthFormatError("the local header lies outside the entries", entry=entry.name, offset=entry.header)
-    raw = source.read(entry.header, _LOCAL.size + len(name))
+    raw = source.read(entry.header, _LOCAL.size + length)
     signature, name_length, extra_length = _LOCAL.unpack_from(raw)
     if signature != b"PK\3\4":
         raise PthFormatError("no local header where the directory says", entry=entry.name, offset=entry.header)
-    if name_length != len(name) or raw[_LOCAL.size :] != name:
+    if name_length != length or raw[_LOCAL.size :] != entry.raw_name:
         raise PthFormatError("the local header has another name", entry=entry.name, offset=entry.header)
-    return entry.header + _LOCAL.size + name_length + extra_length
+    return entry.header + _LOCAL.size + length + extra_length
