@@ -1,0 +1,1 @@
+"""X-vectors on acoustic features."""
