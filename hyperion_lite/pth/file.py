@@ -68,7 +68,7 @@ class PthFile:
 
         Always there: `format` (`zip`, `legacy`, `torchscript`), `byteorder`, `protocol`, `version`, `file_bytes`,
         `pickle_bytes`, `num_tensors` (distinct), `num_parameters` (their elements), `num_storages`, `storage_bytes`,
-        `trailing_bytes` (behind the archive), and `unreferenced_bytes`: bytes of storages that no tensor looks into.
+        `checksums` (whether there are any), `trailing_bytes` (behind the archive), and `unreferenced_bytes`: bytes of storages that no tensor looks into.
         Zip archives besides: `prefix`, `entries`, `compressed_entries`, `comment`, `unreferenced_entries`.
         """
         with self._lock:
