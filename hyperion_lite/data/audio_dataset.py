@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,13 +16,11 @@ from hyperion_lite.data.audio_reader import AudioReader
 from hyperion_lite.data.augment import Augmented, Occasion, load_pipelines
 from hyperion_lite.data.augment.signal import fit_length
 from hyperion_lite.data.collate import collate
+from hyperion_lite.data.manifests import ClassInfo, HyperDataset, RecordingSet, SegmentSet
 from hyperion_lite.data.rng import item_rng
 from hyperion_lite.data.segment_audio import Place, SegmentAudio, SegmentRangeError
 from hyperion_lite.data.segment_request import Request, parse_request
 from hyperion_lite.data.segment_table import SegmentTable, open_tables
-
-if TYPE_CHECKING:
-    from hyperion_lite.data.manifests import ClassInfo, HyperDataset, RecordingSet, SegmentSet
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +115,9 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         reader = AudioReader(target_sample_freq, channel_policy, allow_pipes=allow_pipes)
         self._audio = SegmentAudio.of_tables(tables.segments, tables.recordings, reader, tables.origin)
         attributes = [*(extra_attrs or []), *(return_segment_info or [])]
-        self._table = SegmentTable.build(self._audio.segments, class_names or [], class_files, attributes, tables.classes)
+        self._table = SegmentTable.build(
+            self._audio.segments, class_names or [], class_files, attributes, tables.classes
+        )
         self._check_reserved(attributes, class_names or [])
         self.pipelines = load_pipelines(aug_cfgs)
         self.num_augs = num_augs
@@ -150,7 +150,9 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
                     f"{nearest(name, self.class_infos)}"
                 )
         if growing and len(self.pipelines) * self.num_augs > 1:
-            raise ConfigError("speed perturbation with new_classes needs one view: num_augs 1 and one configuration in aug_cfgs")
+            raise ConfigError(
+                "speed perturbation with new_classes needs one view: num_augs 1 and one configuration in aug_cfgs"
+            )
 
     # --- what is in it
 
@@ -218,7 +220,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
             return self.__getitems__(key)
         return self.__getitems__([key])[0]
 
-    def __getitems__(self, keys: Sequence[Any]) -> list[dict[str, Any]]:
+    def __getitems__(self, keys: Sequence[Any] | np.ndarray) -> list[dict[str, Any]]:
         """The items of a list of keys; the tables are looked up once for all of them."""
         default_epoch = self.epoch
         requests = [parse_request(key, default_epoch, len(self)) for key in keys]
@@ -244,7 +246,9 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
     def _read_item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
         audio, sample_freq = self._audio.read(place, request.start, request.duration)
         views = self._views(audio, sample_freq, request, place.id)
-        waveforms = {f"{self.audio_key}_aug_{index}" if index else self.audio_key: v.audio for index, v in enumerate(views)}
+        waveforms = {
+            f"{self.audio_key}_aug_{index}" if index else self.audio_key: v.audio for index, v in enumerate(views)
+        }
         if self.return_orig:
             waveforms[f"{self.audio_key}_orig"] = audio
         length = 0 if request.pad_to is None else round(request.pad_to * sample_freq)
@@ -263,7 +267,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         if not self.pipelines:
             return [Augmented(audio)]
         epoch = 0 if self.is_val else request.epoch
-        views = []
+        views: list[Augmented] = []
         for pipeline in self.pipelines:
             for _ in range(self.num_augs):
                 occasion = Occasion(self.seed, epoch, segment_id, request.occurrence, view=len(views))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.audio_errors import AudioRangeError
 from hyperion_lite.data.audio_reader import AudioData, AudioReader
-
-if TYPE_CHECKING:
-    from hyperion_lite.data.manifests import InfoTable, RecordingSet, SegmentSet
+from hyperion_lite.data.manifests import HyperDataset, InfoTable, RecordingSet, SegmentSet
 
 RANGE_TOLERANCE = 0.001
 """Seconds by which a range may leave its segment: what times written with three digits can be wrong by."""
@@ -169,8 +167,6 @@ class SegmentAudio:
             FileNotFoundError: a table does not exist.
             ManifestError: a table that is needed is not named.
         """
-        from hyperion_lite.data.manifests import HyperDataset, RecordingSet, SegmentSet
-
         recordings = segments = None
         if dataset_path is not None:
             dataset = HyperDataset.load(dataset_path)
@@ -190,10 +186,10 @@ class SegmentAudio:
         origin: str | None = None,
     ) -> SegmentAudio:
         """As :meth:`open`, for tables in memory; ``origin`` is for messages."""
-        from hyperion_lite.data.manifests import SegmentSet
-
         if recordings is None:
-            raise ManifestError(f"no table of recordings: give recordings_file{f', or name one in {origin}' if origin else ''}")
+            raise ManifestError(
+                f"no table of recordings: give recordings_file{f', or name one in {origin}' if origin else ''}"
+            )
         return cls(SegmentSet.from_recordings(recordings) if segments is None else segments, recordings, reader)
 
 
@@ -214,4 +210,6 @@ def _within(place: Place, start: float, duration: float, whole: float) -> tuple[
         # the range is moved rather than cut: all ranges of one duration have one number of samples
         duration = min(duration, whole)
         return max(0.0, min(start, whole - duration)), duration
-    raise SegmentRangeError(place.recording["storage_path"], f"the range start {start}, duration {duration} {reason}", place.id)
+    raise SegmentRangeError(
+        place.recording["storage_path"], f"the range start {start}, duration {duration} {reason}", place.id
+    )

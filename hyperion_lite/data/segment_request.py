@@ -59,14 +59,22 @@ def parse_request(key: Any, epoch: int, num_segments: int) -> Request:
     segment_id, row, start, duration = "", None, 0.0, None
     if isinstance(key, str):
         segment_id = str.__str__(key)
-    elif isinstance(key, tuple) and len(key) == 3 and isinstance(key[0], str) and _is_number(key[1]) and _is_number(key[2]):
+    elif (
+        isinstance(key, tuple)
+        and len(key) == 3
+        and isinstance(key[0], str)
+        and _is_number(key[1])
+        and _is_number(key[2])
+    ):
         segment_id, start, duration = str.__str__(key[0]), float(key[1]), float(key[2])
     elif isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         row = int(key) + (num_segments if key < 0 else 0)
         if not 0 <= row < num_segments:
             raise IndexError(f"row {key} of a data set of {num_segments} segments")
     else:
-        raise TypeError(f"{key!r} is no key of a data set: give an id, (id, start, duration), a row, or a list of these")
+        raise TypeError(
+            f"{key!r} is no key of a data set: give an id, (id, start, duration), a row, or a list of these"
+        )
     return Request(
         segment_id,
         row,

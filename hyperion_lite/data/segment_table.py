@@ -77,7 +77,9 @@ def _with_durations(segments: SegmentSet | None, time_durs_file: str) -> Segment
     rows = table.find(segments.ids)
     missing = np.flatnonzero(rows < 0)
     if len(missing):
-        raise ManifestError(f"{time_durs_file} has no duration for {len(missing)} segments; the first is {segments.ids[int(missing[0])]!r}")
+        raise ManifestError(
+            f"{time_durs_file} has no duration for {len(missing)} segments; the first is {segments.ids[int(missing[0])]!r}"
+        )
     return segments.with_column("duration", table.duration[rows])
 
 
@@ -140,7 +142,9 @@ class SegmentTable:
                 # every row in one type: a batch must not change its dtype with its items
                 values = [math.nan if value is None else float(value) for value in values]
             columns[name] = values
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)] or [{} for _ in rows]
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)] or [
+            {} for _ in rows
+        ]
 
 
 def _by_name(class_names: Sequence[str], class_files: ClassFiles) -> dict[str, str]:
@@ -151,10 +155,14 @@ def _by_name(class_names: Sequence[str], class_files: ClassFiles) -> dict[str, s
     if isinstance(class_files, Mapping):
         unknown = [name for name in class_files if name not in class_names]
         if unknown:
-            raise ConfigError(f"class_files has a table of {unknown[0]!r}, which is not in class_names {list(class_names)}")
+            raise ConfigError(
+                f"class_files has a table of {unknown[0]!r}, which is not in class_names {list(class_names)}"
+            )
         return dict(class_files)
     if len(class_files) != len(class_names):
-        raise ConfigError(f"class_files has {len(class_files)} tables for the {len(class_names)} class_names {list(class_names)}")
+        raise ConfigError(
+            f"class_files has {len(class_files)} tables for the {len(class_names)} class_names {list(class_names)}"
+        )
     return dict(zip(class_names, class_files, strict=True))
 
 
