@@ -6,6 +6,7 @@ adds. Every step uses an item's own samples only, so its features are the same a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, overload
 
@@ -187,7 +188,7 @@ class AudioFeats(_TableModule):
         modern = self.options.rules == "modern"
         energy = torch.log(frames.square().sum(dim=-1, keepdim=True) + (MODERN_FLOOR if modern else 1e-15))
         if modern and self.options.energy_floor > 0:
-            energy = energy.clamp(min=float(torch.tensor(self.options.energy_floor).log()))
+            energy = energy.clamp(min=math.log(self.options.energy_floor))
         return energy
 
     def _with_energy(self, bands: torch.Tensor, energy: torch.Tensor | None) -> torch.Tensor:
@@ -312,6 +313,8 @@ def check_waveform(x: Any) -> torch.Tensor:
             f"waveforms must have shape (batch, samples), got {tuple(x.shape)}; add a batch axis to a single signal, and select or "
             "average the channels of a multi-channel one"
         )
+    if x.size(0) == 0:
+        raise ValueError("the batch of waveforms is empty")
     if not x.is_floating_point():
         raise ValueError(
             f"waveforms must be floating point in [-1, 1], got {x.dtype}; convert integer PCM first, for 16 bits: x.float() / 32768"

@@ -48,7 +48,8 @@ def make_filter_bank(
         high_freq: upper edge, Hz; a value <= 0 is an offset from half the sample frequency.
         norm_filters: equal area: columns that sum to 1, for the ``librosa`` types a factor of 2 / bandwidth.
         rules: ``legacy`` places the bins of ``mel_kaldi`` at ``j fs/(N-1)`` and leaves the last one out, ``modern`` at ``j fs/N``.
-        dtype: of the result, default: the default dtype. Values are computed in float64.
+        dtype: of the result, default: the default dtype. Values are computed in float64, but for the modern ``mel_kaldi``: that one is
+            computed in ``dtype``, as Kaldi and torchaudio do. A filter with one small weight shows the difference in its logarithm.
 
     Returns:
         (fft_length // 2 + 1, num_filters); a filter narrower than the distance of two bins can be empty, which is logged.
@@ -57,9 +58,10 @@ def make_filter_bank(
         ValueError: impossible frequencies or number of filters.
     """
     high = _check_bank(fb_type, num_filters, fft_length, sample_frequency, low_freq, high_freq)
+    dtype = dtype or torch.get_default_dtype()
     bank = (num_filters, fft_length, sample_frequency, low_freq, high)
     if fb_type == "mel_kaldi":
-        weights = _kaldi_bank(*bank, rules)
+        weights = _kaldi_bank(*bank, legacy=True) if rules == "legacy" else _kaldi_bank(*bank, dtype=dtype)
     elif fb_type == "mel_etsi":
         weights = _bin_bank(*bank, _mel, _mel_to_hz)
     elif fb_type == "linear":
@@ -80,7 +82,7 @@ def make_filter_bank(
         )
     if norm_filters and not fb_type.startswith("mel_librosa"):
         weights = weights / torch.where(total > 0, total, 1.0)
-    return weights.to(dtype or torch.get_default_dtype())
+    return weights.to(dtype)
 
 
 def _check_bank(
@@ -107,11 +109,11 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 
 
 def _mel(hz: torch.Tensor) -> torch.Tensor:
-    return 1127.0 * torch.log1p(hz / 700.0)
+    return 1127.0 * (1.0 + hz / 700.0).log()
 
 
 def _mel_to_hz(mel: torch.Tensor) -> torch.Tensor:
-    return 700.0 * torch.expm1(mel / 1127.0)
+    return 700.0 * ((mel / 1127.0).exp() - 1.0)
 
 
 def _htk(hz: torch.Tensor) -> torch.Tensor:
@@ -132,18 +134,26 @@ def _slaney_to_hz(mel: torch.Tensor) -> torch.Tensor:
     return torch.where(mel < _SLANEY_KNEE_MEL, mel * 200.0 / 3.0, above)
 
 
-def _points(num_filters: int, low: float, high: float, scale: _Scale) -> torch.Tensor:
-    ends = scale(torch.tensor([low, high], dtype=torch.float64))
-    steps = torch.arange(num_filters + 2, dtype=torch.float64) / (num_filters + 1)
-    return ends[0] + (ends[1] - ends[0]) * steps
+def _points(
+    num_filters: int, low: float, high: float, scale: _Scale, dtype: torch.dtype = torch.float64
+) -> torch.Tensor:
+    start, end = scale(torch.tensor([low, high], dtype=torch.float64)).tolist()
+    return start + torch.arange(num_filters + 2, dtype=dtype) * ((end - start) / (num_filters + 1))
 
 
-def _kaldi_bank(n: int, fft_length: int, fs: float, low: float, high: float, rules: FrontEndRules) -> torch.Tensor:
-    points = _points(n, low, high, _mel)
+def _kaldi_bank(
+    n: int,
+    fft_length: int,
+    fs: float,
+    low: float,
+    high: float,
+    legacy: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> torch.Tensor:
+    points = _points(n, low, high, _mel, dtype)
     left, centre, right = points[:-2], points[1:-1], points[2:]
-    bins = fft_length // 2 + 1
-    legacy = rules == "legacy"
-    mel = _mel(torch.arange(bins, dtype=torch.float64) * fs / (fft_length - 1 if legacy else fft_length))[:, None]
+    bin_width = fs / (fft_length - 1 if legacy else fft_length)
+    mel = _mel(torch.arange(fft_length // 2 + 1, dtype=dtype) * bin_width)[:, None]
     weights = torch.minimum((mel - left) / (centre - left), (right - mel) / (right - centre)).clamp(min=0)
     if legacy:
         weights[-1] = 0

@@ -15,6 +15,9 @@ from hyperion_lite.layers.audio_feats_filter_banks import FrontEndRules
 _GLOBAL_VAR_FLOOR = 1e-10
 _SLIDING_VAR_FLOOR = 1e-5
 
+_BLOCK = 2048
+"""Frames per block of sliding windows: sums stay short and in the cache. Counted from an item's start, whatever the batch."""
+
 
 def canonical_mvn_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a normalisation config with old spellings replaced.
@@ -149,26 +152,36 @@ class MeanVarianceNorm(Configurable, nn.Module):
     def _sliding(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
         if self.norm_mean:
             x = x - _mean(x, padding)
-        extended = self._reflect(x, padding).to(torch.float64)
-        mean = self._window_mean(extended)
+        extended = self._reflect(x, padding)
+        blocks = []
+        for start in range(0, x.size(1), _BLOCK):
+            centre = x[:, start : start + _BLOCK]
+            window = extended[:, start : start + centre.size(1) + self._num_summed].to(torch.float64)
+            blocks.append(self._normalise_block(centre, window))
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+
+    def _normalise_block(self, x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        mean = self._window_mean(window)
         out = (x - mean).to(x.dtype) if self.norm_mean else x
         if not self.norm_var:
             return out
-        variance = self._window_mean(extended.square()) - mean.square()
+        variance = self._window_mean(window.square()) - mean.square()
         return out / variance.clamp(min=_SLIDING_VAR_FLOOR).sqrt().to(x.dtype)
 
-    def _window_mean(self, extended: torch.Tensor) -> torch.Tensor:
-        sums = extended.cumsum(dim=1)
-        span = self.window_length - 1
-        upper = sums[:, span:]
-        # the cumulative sum includes its own position: subtracting the one at the window's first frame drops that frame
-        lower = sums[:, : sums.size(1) - span]
-        if self.frontend_rules == "modern":
-            lower = lower - extended[:, : lower.size(1)]
-        return (upper - lower) / self.window_length
+    @property
+    def _num_summed(self) -> int:
+        # the divisor is the full window under either rules
+        return self.window_length - int(self.frontend_rules == "legacy")
+
+    def _window_mean(self, window: torch.Tensor) -> torch.Tensor:
+        sums = window.cumsum(dim=1)
+        return (sums[:, self._num_summed :] - sums[:, : -self._num_summed]) / self.window_length
 
     def _reflect(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
-        left, right, num_frames = self.left_context, self.right_context, x.size(1)
+        # The sum over a window is a difference of two cumulative sums; the earlier one is that of the frame before the window, so the
+        # signal starts there.
+        right, num_frames = self.right_context, x.size(1)
+        left = self._num_summed - right
         if padding is None:
             head, tail = x[:, 1 : left + 1], x[:, num_frames - 1 - right : num_frames - 1]
             return torch.cat([head.flip(1), x, tail.flip(1)], dim=1)
