@@ -120,6 +120,8 @@ class _Plain:
             return value if value.bit_length() <= 256 else _integer(value)
         if isinstance(value, float):
             return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        if type(value).__module__ == "numpy" and getattr(value, "size", None) == 1 and value.dtype != object:
+            return self.convert(value.item())
         if self.depth <= 0 or self.budget <= 0:
             return value_text(value, 0)
         self.depth -= 1

@@ -228,5 +228,6 @@ class TensorMap(Mapping[str, TensorRef]):
         for name, tensor in self._names.items():
             if tensor.storage is not None:
                 place = (tensor.storage.base.key, tensor.storage.base_offset + tensor.offset)
-                groups.setdefault((place, tensor.dtype, tensor.shape, tensor.stride), []).append(name)
+                view = (tensor.dtype, tensor.shape, tensor.stride, tensor.conj, tensor.neg)
+                groups.setdefault((place, view), []).append(name)
         return [names for names in groups.values() if len(names) > 1]

@@ -175,6 +175,13 @@ def test_tied_tensors_are_written_twice_or_once(checkpoint, tmp_path):
         assert file.metadata() == {"format": "pt", "second": "first"}
 
 
+def test_a_conjugate_is_not_the_same_tensor(tmp_path):
+    base = torch.tensor([1 + 2j])
+    torch.save({"a": base, "b": base.conj()}, tmp_path / "m.pth")
+    report = to_safetensors(tmp_path / "m.pth", tmp_path / "m.safetensors", tied="once")
+    assert report.tied == {} and safetensors.numpy.load_file(tmp_path / "m.safetensors")["b"].tolist() == [1 - 2j]
+
+
 @pytest.mark.parametrize("dtype", [*PLAIN, "complex128", "float8_e4m3fnuz", "float8_e8m0fnu"])
 def test_npz_holds_every_value(tmp_path, dtype):
     tensor = (torch.rand(4, 3) + 1).to(getattr(torch, dtype))
