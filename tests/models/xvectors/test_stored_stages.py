@@ -47,7 +47,8 @@ def check(value: torch.Tensor, reference: torch.Tensor, stage: str) -> None:
     assert (value - reference).abs().max() <= 5e-6 * max(1.0, reference.abs().max().item()), stage
 
 
-@every_file
+# the old file has no arrays of stages
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("old_")])
 @torch.no_grad()
 def test_each_stage_from_the_one_before(name):
     model, _, arrays = stored(name)
