@@ -55,7 +55,7 @@ def central_part(entry: Entry, position: int) -> bytes:
     size, compressed = entry.size, entry.compressed
     header = position if entry.header is None else entry.header
     if entry.zip64:
-        extra = struct.pack("<HHQQQ", 1, 24, size, compressed, header) + extra
+        extra = extra + struct.pack("<HHQQQ", 1, 24, size, compressed, header)
         size = compressed = header = MAX32
     return struct.pack(
         "<4s6H3I5H2I", b"PK\1\2", 20, 20, entry.flags, entry.method, 0, 0, entry.crc, compressed, size, len(entry.name),
@@ -172,7 +172,8 @@ def legacy(
     source = storage().removesuffix(b"tQ") + b"NtQ"
     listed = b"".join(map(text, stored)) if keys is None else keys
     result = magic + pickled(b"M\xe9\x03") + pickled(b"}")
-    result += pickled(mapping(w=tensor(source)) if body is None else body) + pickled(b"](" + listed + b"e")
+    result += pickled(mapping(w=tensor(source))) if body is None else body
+    result += pickled(b"](" + listed + b"e")
     for count, content in stored.values():
         result += struct.pack("<q", count) + content
     return result
