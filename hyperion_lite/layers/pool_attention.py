@@ -69,7 +69,7 @@ class LDEPool1d(GlobalPool1d):
         distance = torch.cdist(frames.reshape(-1, num_feats), mu, compute_mode="donot_use_mm_for_euclid_dist").view(
             batch, num_frames, self.num_comp
         )
-        scores = -self.prec.square() * (distance.square() if self.dist_pow == 2 else distance)
+        scores = -self.prec.to(x.dtype).square() * (distance.square() if self.dist_pow == 2 else distance)
         if self.bias is not None:
             scores = scores + self.bias
         weights = scores.softmax(-1).transpose(1, 2)
@@ -122,7 +122,8 @@ class ScaledDotProdAttV1Pool1d(GlobalPool1d):
         return self.num_heads * self.d_v
 
     def pool(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
-        frames = x.transpose(1, 2)
+        # the statistics are float32 also in a model of half precision; its layers are not
+        frames = x.transpose(1, 2).to(self.linear_k.weight.dtype)
         keys = self.linear_k(frames).unflatten(-1, (self.num_heads, self.d_k)).transpose(1, 2)
         values = self.linear_v(frames).unflatten(-1, (self.num_heads, self.d_v)).transpose(1, 2)
         # (batch, heads, 1, time); at least float32 for the softmax, whatever autocast made of the keys
@@ -173,9 +174,10 @@ class GlobalChWiseAttMeanStdPool1d(GlobalPool1d):
         self.conv2 = nn.Conv1d(inner_feats, in_feats, 1)
 
     def pool(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
-        hidden = self.conv1(x)
+        dtype = self.conv1.weight.dtype
+        hidden = self.conv1(x.to(dtype))
         if self.lin_global is not None:
-            hidden = hidden + self.lin_global(mean_and_stddev(x, padding)).unsqueeze(-1)
+            hidden = hidden + self.lin_global(mean_and_stddev(x, padding).to(dtype)).unsqueeze(-1)
         scores = self.conv2(torch.tanh(self.norm_layer(hidden, padding))).to(x.dtype)
         if self.bias is None:
             weights = softmax_over_time(scores, padding)

@@ -124,6 +124,15 @@ def test_half_precision_input_is_pooled_in_float32(name):
     assert (y.float() - expected).abs().max() <= 0.05 * max(1.0, expected.abs().max().item())
 
 
+@every_pool
+def test_a_half_precision_layer_works(name):
+    x = torch.randn(2, D, 30)
+    y = make(name).bfloat16()(x.bfloat16(), torch.tensor([30, 20]))
+    expected = make(name)(x, torch.tensor([30, 20]))
+    assert y.dtype == torch.bfloat16
+    assert (y.float() - expected).abs().max() <= 0.1 * max(1.0, expected.abs().max().item())
+
+
 def test_statistics_are_those_of_the_formulas():
     x = torch.randn(2, D, 7, dtype=torch.float64)
     mean, var = x.mean(-1), x.var(-1, unbiased=False)
