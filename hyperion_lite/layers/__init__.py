@@ -1,1 +1,37 @@
-"""Primitive layers: acoustic features, normalisation, augmentation, pooling, output layers."""
+"""Primitive layers: acoustic features, normalisation, augmentation, pooling, output layers.
+
+The names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "AudioFeatsFactory": "hyperion_lite.layers.audio_feats_factory",
+    "MeanVarianceNorm": "hyperion_lite.layers.mean_var_norm",
+    "SpecAugment": "hyperion_lite.layers.spec_augment",
+    "BatchNorm1d": "hyperion_lite.layers.batch_norm",
+    "BatchNorm2d": "hyperion_lite.layers.batch_norm",
+    "make_norm": "hyperion_lite.layers.norm",
+    "make_activation": "hyperion_lite.layers.activation",
+    "GlobalPool1dFactory": "hyperion_lite.layers.pool_factory",
+    "GlobalPool1d": "hyperion_lite.layers.pool_stats",
+    "ArcLossOutput": "hyperion_lite.layers.margin_losses",
+    "CosLossOutput": "hyperion_lite.layers.margin_losses",
+    "SoftmaxOutput": "hyperion_lite.layers.margin_losses",
+    "SubCenterArcLossOutput": "hyperion_lite.layers.margin_losses",
+    "make_output_layer": "hyperion_lite.layers.margin_losses",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
