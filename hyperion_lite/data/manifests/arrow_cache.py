@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import mmap
 import os
 import shutil
 from collections.abc import Iterable
@@ -25,7 +26,8 @@ import pyarrow as pa
 
 from hyperion_lite.core.atomic import atomic_directory, is_temporary
 from hyperion_lite.data.manifests.arrow_tools import to_numpy
-from hyperion_lite.data.manifests.id_index import IdIndex, hash_text
+from hyperion_lite.data.manifests.id_index import HASH_FILE, ROW_FILE, IdIndex, hash_text
+from hyperion_lite.data.manifests.row_reader import CAN_READ_ROWS, RowReader
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,39 @@ _SAMPLES, _SAMPLE_BYTES = 16, 4096
 _TAIL_BYTES = 1 << 16
 
 
+class FileMaps:
+    """Read-only maps of files, whose pages can be given back.
+
+    The touched pages of a mapped file count as resident memory of a process, though they are shared and the system can take them back;
+    after :meth:`release` that count starts from zero again, and the data stays in the page cache.
+    """
+
+    def __init__(self) -> None:
+        self._maps: list[mmap.mmap] = []
+
+    def open(self, path: Path) -> mmap.mmap:
+        """Map a file."""
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._maps.append(mapped)
+        return mapped
+
+    def array(self, path: Path) -> np.ndarray:
+        """Map a ``.npy`` file; the array is read-only."""
+        mapped = self.open(path)
+        version = np.lib.format.read_magic(mapped)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(mapped)
+        return np.frombuffer(mapped, dtype, offset=mapped.tell()).reshape(shape)
+
+    def release(self) -> None:
+        """Give the touched pages back to the system, where it can take them."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if advice is not None:
+            for mapped in self._maps:
+                mapped.madvise(advice)
+
+
 @dataclass
 class CachedTable:
     """A mapped table.
@@ -47,12 +82,16 @@ class CachedTable:
         table: mapped rows.
         numbers: mapped numeric columns, one array each.
         index: mapped index of the ids.
+        maps: the maps behind all of these.
+        rows: reader of single rows, where the system has positioned reads.
     """
 
     folder: Path
     table: pa.Table
     numbers: dict[str, np.ndarray]
     index: IdIndex
+    maps: FileMaps
+    rows: RowReader | None
 
 
 def cache_name(source: Path, kind: str) -> str:
@@ -98,9 +137,14 @@ def open_cached(folder: Path) -> CachedTable:
         FileNotFoundError: it was removed.
     """
     description = json.loads((folder / DONE_FILE).read_text())
-    table = pa.ipc.open_file(pa.memory_map(str(folder / TABLE_FILE), "r")).read_all()
-    numbers = {name: np.load(folder / file, mmap_mode="r") for name, file in description["numbers"].items()}
-    return CachedTable(folder, table, numbers, IdIndex.load(folder))
+    maps = FileMaps()
+    buffer = pa.py_buffer(maps.open(folder / TABLE_FILE))
+    table = pa.ipc.open_file(pa.BufferReader(buffer)).read_all()
+    numbers = {name: maps.array(folder / file) for name, file in description["numbers"].items()}
+    index = IdIndex(maps.array(folder / HASH_FILE), maps.array(folder / ROW_FILE))
+    files = (folder / TABLE_FILE, table, buffer.address, folder / HASH_FILE, folder / ROW_FILE)
+    rows = RowReader(*files, index.hashes, index.rows) if CAN_READ_ROWS else None
+    return CachedTable(folder, table, numbers, index, maps, rows)
 
 
 def build_cached(source: Path, kind: str, batches: Iterable[pa.Table], num_rows: int) -> CachedTable | None:
@@ -129,6 +173,7 @@ def build_cached(source: Path, kind: str, batches: Iterable[pa.Table], num_rows:
             if not (parent / name / DONE_FILE).is_file():
                 raise
         _remove_stale(parent, name)
+        pa.default_memory_pool().release_unused()
         return open_cached(parent / name)
     return None
 

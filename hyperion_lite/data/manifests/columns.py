@@ -85,7 +85,7 @@ class ColumnRules:
 
 @dataclass(frozen=True)
 class BadValue:
-    """A value that is no number where one is needed. ``row`` counts from 0."""
+    """A value that is no number where one is needed, or an empty id or path. ``row`` counts from 0."""
 
     row: int
     column: str
@@ -101,7 +101,7 @@ def normalise(
         table: as read.
         rules: columns of this kind of manifest.
         file: for messages.
-        bad: filled with the values that are no numbers, which then become missing; without it they are an error.
+        bad: filled with the values that are no numbers and the ids that are empty, instead of raising.
         infer: turn text attribute columns into numbers where each value is one (files of text); see :func:`infer_number`.
 
     Raises:
@@ -112,7 +112,7 @@ def normalise(
     for original, name in names.items():
         column = as_chunked(table.column(original))
         if name in rules.text:
-            columns[name] = _text_column(column, name, rules, file)
+            columns[name] = _text_column(column, name, rules, file, bad)
         elif name in rules.floats or name in rules.integers:
             problems: list[BadValue] = []
             number = to_number(column, name, name in rules.integers, problems)
@@ -130,7 +130,9 @@ def normalise(
     return pa.table({name: columns[name] for name in ordered})
 
 
-def _text_column(column: pa.ChunkedArray, name: str, rules: ColumnRules, file: str | None) -> pa.ChunkedArray:
+def _text_column(
+    column: pa.ChunkedArray, name: str, rules: ColumnRules, file: str | None, bad: list[BadValue] | None
+) -> pa.ChunkedArray:
     where = f"{file}: " if file else ""
     try:
         text = to_text(column)
@@ -139,8 +141,11 @@ def _text_column(column: pa.ChunkedArray, name: str, rules: ColumnRules, file: s
             f"{where}column {name!r} of a {rules.kind} must hold text, it holds {column.type}"
         ) from error
     if name in rules.required and text.null_count:
-        row = int(np.flatnonzero(text.is_null().to_numpy())[0])
-        raise ManifestError(f"{where}row {row + 1}: {name!r} is empty")
+        rows = np.flatnonzero(text.is_null().to_numpy())
+        if bad is None:
+            raise ManifestError(f"{where}row {rows[0] + 1}: {name!r} is empty")
+        bad.extend(BadValue(int(row), name, "") for row in rows)
+        text = text.fill_null("")
     return text
 
 

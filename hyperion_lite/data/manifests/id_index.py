@@ -105,15 +105,28 @@ class IdIndex:
         np.save(folder / HASH_FILE, self.hashes)
         np.save(folder / ROW_FILE, self.rows)
 
-    @classmethod
-    def load(cls, folder: Path) -> IdIndex:
-        """Memory-map the two arrays in ``folder``."""
-        return cls(np.load(folder / HASH_FILE, mmap_mode="r"), np.load(folder / ROW_FILE, mmap_mode="r"))
+    def _place(self, hash_: np.uint64) -> int:
+        # Hashes are spread evenly, so the place of one is known up to a few standard deviations: the search stays in a few pages.
+        count = len(self.hashes)
+        guess, spread = int(hash_) * count >> 64, 4 * int(count**0.5) + 16
+        first, last = max(0, guess - spread), min(count, guess + spread)
+        if (first == 0 or self.hashes[first - 1] < hash_) and (last == count or self.hashes[last] >= hash_):
+            return first + int(self.hashes[first:last].searchsorted(hash_))
+        return int(self.hashes.searchsorted(hash_))
 
     def find_one(self, id: str, ids: pa.ChunkedArray) -> int:
         """Row of one id; -1 where there is none."""
         hash_ = np.uint64(hash_one(id))
-        return self._walk(int(self.hashes.searchsorted(hash_)), hash_, id, ids)
+        return self._walk(self._place(hash_), hash_, id, ids)
+
+    def find_all(self, id: str, ids: pa.ChunkedArray) -> np.ndarray:
+        """All rows (n,) int64 of an id, in row order, for tables in which an id may stand in several rows."""
+        hash_ = np.uint64(hash_one(id))
+        first = last = self._place(hash_)
+        while last < len(self.hashes) and self.hashes[last] == hash_:
+            last += 1
+        rows = np.sort(self.rows[first:last].astype(np.int64))
+        return np.array([row for row in rows if ids[int(row)].as_py() == id], np.int64)
 
     def find(self, wanted: pa.ChunkedArray, ids: pa.ChunkedArray) -> np.ndarray:
         """Rows (wanted,) int64 of the ids ``wanted``; -1 where there is none. ``ids`` is the indexed column."""

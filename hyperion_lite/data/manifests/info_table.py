@@ -164,13 +164,23 @@ class InfoTable:
 
     def row(self, row: int) -> dict[str, Any]:
         """Row number ``row`` (from 0) as a new dictionary."""
-        return {name: column[row].as_py() for name, column in self._columns.items()}
+        row = range(len(self))[row]
+        return {name: self._value(name, row) for name in self._columns}
 
     def get(self, id: str, name: str) -> Any:
         """One value."""
-        return self._column(name)[self.index(id)].as_py()
+        self._column(name)
+        return self._value(name, self.index(id))
+
+    def _value(self, name: str, row: int) -> Any:
+        reader = self._cached.rows if self._cached is not None else None
+        if reader is not None and reader.can_read(name):
+            return reader.value(name, row)
+        return self._columns[name][row].as_py()
 
     def _find(self, id: str) -> int:
+        if self._cached is not None and self._cached.rows is not None:
+            return self._cached.rows.find(id)
         return self.id_index.find_one(id, self._columns["id"])
 
     def index(self, id: str) -> int:
@@ -191,7 +201,7 @@ class InfoTable:
             KeyError: some are unknown; names the first.
         """
         wanted = _text(ids)
-        rows = self.id_index.find(wanted, self._columns["id"])
+        rows = self.find(wanted)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
             raise KeyError(self._unknown([wanted[int(i)].as_py() for i in missing[:3]], len(missing)))
@@ -199,7 +209,10 @@ class InfoTable:
 
     def find(self, ids: Iterable[str] | pa.ChunkedArray) -> np.ndarray:
         """As :meth:`indices`, with -1 for unknown ids."""
-        return self.id_index.find(_text(ids), self._columns["id"])
+        rows = self.id_index.find(_text(ids), self._columns["id"])
+        if self._cached is not None:
+            self._cached.maps.release()
+        return rows
 
     def _unknown(self, ids: Sequence[str], count: int = 1) -> str:
         hint = nearest(ids[0], self.ids) if len(self) <= 10_000 else ""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
 
 from hyperion_lite.data.kaldi_io import is_pipe
 from hyperion_lite.data.manifests.columns import ColumnRules
@@ -57,3 +61,32 @@ class RecordingSet(InfoTable):
         row = self[id]
         row["storage_path"] = self.resolve(row["storage_path"])
         return row
+
+    def absolute(self) -> RecordingSet:
+        """With each relative ``storage_path`` made absolute, so that the rows may be saved elsewhere."""
+        paths = self._columns["storage_path"].to_pylist()
+        if self.file is None or all(os.path.isabs(path) or is_pipe(path) for path in paths):
+            return self
+        resolved = [path if is_pipe(path) else os.path.abspath(self.resolve(path)) for path in paths]
+        return self.with_column("storage_path", pa.array(resolved, pa.string()))
+
+    def save(self, path: str | os.PathLike[str], sep: str | None = None) -> None:
+        """As in :class:`InfoTable`; saved into another folder, relative storage paths become absolute."""
+        origin = os.path.dirname(os.path.abspath(self.file)) if self.file else None
+        elsewhere = origin != os.path.dirname(os.path.abspath(os.fspath(path)))
+        InfoTable.save(self.absolute() if elsewhere else self, path, sep)
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[RecordingSet]) -> RecordingSet:  # type: ignore[override]
+        """As in :class:`InfoTable`, with absolute storage paths."""
+        return super().concatenate([table.absolute() for table in tables])
+
+    @classmethod
+    def from_segments(cls, segments: InfoTable, recordings: RecordingSet) -> RecordingSet:
+        """The recordings that ``segments`` are part of, in the order of ``recordings``.
+
+        Raises:
+            KeyError: a segment of an unknown recording.
+        """
+        wanted = segments.table.column("recording" if segments.has("recording") else "id")
+        return recordings.take(np.unique(recordings.indices(wanted)))

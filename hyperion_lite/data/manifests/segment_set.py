@@ -63,7 +63,7 @@ class SegmentSet(InfoTable):
             KeyError: unknown segment.
         """
         row = self.index(id)
-        recording = self._columns["recording"][row].as_py() if self.has("recording") else None
+        recording = self._value("recording", row) if self.has("recording") else None
         return str(id) if recording is None else recording
 
     def recording_ids(self) -> pa.ChunkedArray:
