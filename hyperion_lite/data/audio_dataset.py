@@ -217,25 +217,11 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
             AudioFileError: unreadable or empty file; a range that is empty or leaves its segment (``AudioRangeError``).
         """
         if isinstance(key, (list, np.ndarray)):
-            return self.__getitems__(key)
-        return self.__getitems__([key])[0]
-
-    def __getitems__(self, keys: Sequence[Any] | np.ndarray) -> list[dict[str, Any]]:
-        """The items of a list of keys; the tables are looked up once for all of them."""
-        default_epoch = self.epoch
-        requests = [parse_request(key, default_epoch, len(self)) for key in keys]
-        if not requests:
-            return []
-        named = [index for index, request in enumerate(requests) if request.row is None]
-        rows = [request.row if request.row is not None else -1 for request in requests]
-        for index, row in zip(named, self._audio.rows([requests[index].id for index in named]), strict=True):
-            rows[index] = int(row)
-        places, fields = self._audio.places(rows), self._table.fields(rows)
-        return [self._item(*values) for values in zip(requests, places, fields, strict=True)]
-
-    def _item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
+            return [self[part] for part in key]
+        request = parse_request(key, self.epoch, len(self))
+        place = self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
         try:
-            return self._read_item(request, place, fields)
+            return self._read_item(request, place)
         except SegmentRangeError:
             raise
         except AudioFileError as error:
@@ -243,7 +229,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
                 raise
             return self._replacement(request, place, error)
 
-    def _read_item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
+    def _read_item(self, request: Request, place: Place) -> dict[str, Any]:
         audio, sample_freq = self._audio.read(place, request.start, request.duration)
         views = self._views(audio, sample_freq, request, place.id)
         waveforms = {
@@ -254,7 +240,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         length = 0 if request.pad_to is None else round(request.pad_to * sample_freq)
         item: dict[str, Any] = {self.id_key: place.id, "sample_freq": sample_freq}
         item.update(self._tensors(waveforms, length))
-        item.update(fields)
+        item.update(self._table.fields(place.values))
         for name in self.pipelines[0].new_classes if self.pipelines else ():
             item[name] += views[0].class_shift * len(self.class_infos[name])
         if request.repeat is not None:
@@ -289,13 +275,12 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
     def _replacement(self, request: Request, place: Place, error: AudioFileError) -> dict[str, Any]:
         for attempt in range(_MAX_REPLACEMENTS):
             rng = item_rng(self.seed, request.epoch, place.id, request.occurrence, f"replace/{attempt}")
-            row = int(rng.integers(len(self)))
-            other = self._audio.places([row])[0]
+            other = self._audio.place(int(rng.integers(len(self))))
             try:
                 stretch = request.moved_to(rng, None if request.duration is None else self._audio.duration(other))
                 if stretch is None:
                     continue
-                item = self._read_item(stretch, other, self._table.fields([row])[0])
+                item = self._read_item(stretch, other)
             except AudioFileError as other_error:
                 logger.warning("the replacement of segment %r cannot be read either: %s", place.id, other_error)
                 continue

@@ -170,11 +170,28 @@ def _pad(field: str, tensors: list[torch.Tensor], names: list[str], axis: int) -
     shape = [len(tensors), *first.shape]
     shape[axis + 1] = int(lengths.max())
     padded = first.new_empty(shape, dtype=dtype, requires_grad=False)
-    for row, tensor in zip(padded, tensors, strict=True):
-        length = tensor.shape[axis]
-        row.narrow(axis, 0, length).copy_(tensor.detach())
-        row.narrow(axis, length, shape[axis + 1] - length).zero_()
+    if all(_in_numpy(tensor) for tensor in tensors):
+        # the copies of torch start its thread pool for long rows, and wait for it wherever the processors are busy
+        _fill(padded.numpy(), [tensor.numpy() for tensor in tensors], axis)
+    else:
+        for row, tensor in zip(padded, tensors, strict=True):
+            length = tensor.shape[axis]
+            row.narrow(axis, 0, length).copy_(tensor.detach())
+            row.narrow(axis, length, shape[axis + 1] - length).zero_()
     return padded, lengths
+
+
+def _in_numpy(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and not tensor.requires_grad and tensor.dtype is not torch.bfloat16
+
+
+def _fill(padded: np.ndarray, arrays: list[np.ndarray], axis: int) -> None:
+    for row, array in zip(padded, arrays, strict=True):
+        length = array.shape[axis]
+        # a view whose first axis is time
+        row = np.moveaxis(row, axis, 0)
+        row[:length] = np.moveaxis(array, axis, 0)
+        row[length:] = 0
 
 
 def _without(shape: Sequence[int], axis: int) -> list[int]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.audio_errors import AudioRangeError
 from hyperion_lite.data.audio_reader import AudioData, AudioReader
-from hyperion_lite.data.manifests import HyperDataset, InfoTable, RecordingSet, SegmentSet
+from hyperion_lite.data.manifests import HyperDataset, RecordingSet, SegmentSet
 
 RANGE_TOLERANCE = 0.001
 """Seconds by which a range may leave its segment: what times written with three digits can be wrong by."""
@@ -27,18 +25,23 @@ class Place:
     """Where the audio of a segment is.
 
     Attributes:
-        row: of the segment in its table.
-        id: of the segment.
+        row: number of the segment in its table.
+        values: that row: all columns of the segment.
         recording: row of the recording: ``storage_path``, and what else the reader uses.
         start: in the recording, in seconds.
         duration: in seconds; NaN: to the end of the recording.
     """
 
     row: int
-    id: str
+    values: Mapping[str, Any]
     recording: Mapping[str, Any]
     start: float
     duration: float
+
+    @property
+    def id(self) -> str:
+        """Of the segment."""
+        return self.values["id"]
 
 
 class SegmentAudio:
@@ -63,56 +66,37 @@ class SegmentAudio:
     def __len__(self) -> int:
         return len(self.segments)
 
-    def rows(self, ids: Sequence[str]) -> np.ndarray:
-        """Rows of segments (int64).
+    def row(self, segment_id: str) -> int:
+        """Row of a segment.
 
         Raises:
-            KeyError: an id is not in the table.
+            KeyError: unknown id.
         """
-        return self.segments.indices(ids)
+        return self.segments.index(segment_id)
 
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Where the segments of ``rows`` are; one pass over the tables for all of them.
+    def place(self, row: int) -> Place:
+        """Where the segment of a row is.
 
         Raises:
             ManifestError: the table of recordings has no such recording.
         """
-        ids = self.segments.ids.take(rows)
-        recording_ids = cells(self.segments, "recording", rows) or [None] * len(ids)
-        recording_ids = [own if given is None else given for own, given in zip(ids, recording_ids, strict=True)]
-        recordings = self._recordings(recording_ids, ids)
-        starts, durations = self._times("start", rows, 0.0), self._times("duration", rows, math.nan)
-        channels = cells(self.segments, "channel", rows)
-        if channels:
-            for recording, channel in zip(recordings, channels, strict=True):
-                recording["channel"] = channel
-        return [Place(*values) for values in zip(rows, ids, recordings, starts, durations, strict=True)]
-
-    def _recordings(self, recording_ids: list[str], segment_ids: list[str]) -> list[dict[str, Any]]:
-        rows = self.recordings.find(recording_ids)
-        for row, recording_id, segment_id in zip(rows, recording_ids, segment_ids, strict=True):
-            if row < 0:
-                raise ManifestError(
-                    f"{self.segments.where}segment {segment_id!r} is of recording {recording_id!r}, which "
-                    f"{self.recordings.file or 'the table of recordings'} does not have"
-                )
-        paths = cells(self.recordings, "storage_path", rows) or []
-        found = [
-            {"id": recording_id, "storage_path": self.recordings.resolve(path)}
-            for recording_id, path in zip(recording_ids, paths, strict=True)
-        ]
-        for name in ("sample_freq", "duration", "channel"):
-            values = cells(self.recordings, name, rows)
-            if values:
-                for recording, value in zip(found, values, strict=True):
-                    recording[name] = value
-        return found
-
-    def _times(self, column: str, rows: Sequence[int], missing: float) -> list[float]:
-        if not self.segments.has(column):
-            return [missing] * len(rows)
-        values = self.segments.column(column)
-        return [missing if value != value else value for value in (float(values[row]) for row in rows)]
+        values = self.segments.row(row)
+        segment_id = values["id"]
+        recording_id = values.get("recording")
+        if recording_id is None:
+            recording_id = segment_id
+        try:
+            recording = self.recordings.recording(recording_id)
+        except KeyError as error:
+            raise ManifestError(
+                f"{self.segments.where}segment {segment_id!r} is of recording {recording_id!r}, which "
+                f"{self.recordings.file or 'the table of recordings'} does not have"
+            ) from error
+        if values.get("channel") is not None:
+            recording["channel"] = values["channel"]
+        return Place(
+            row, values, recording, _number(values.get("start"), 0.0), _number(values.get("duration"), math.nan)
+        )
 
     def duration(self, place: Place) -> float:
         """Duration of a segment in seconds. Where neither table has it, it is asked of the file."""
@@ -193,12 +177,8 @@ class SegmentAudio:
         return cls(SegmentSet.from_recordings(recordings) if segments is None else segments, recordings, reader)
 
 
-def cells(table: InfoTable, column: str, rows: Sequence[int] | np.ndarray) -> list[Any] | None:
-    """The values of a column in ``rows`` as Python objects; ``None`` where there is no such column."""
-    if not table.has(column):
-        return None
-    values = table.table.column(column)
-    return [values[int(row)].as_py() for row in rows]
+def _number(value: Any, missing: float) -> float:
+    return missing if value is None or value != value else float(value)
 
 
 def _within(place: Place, start: float, duration: float, whole: float) -> tuple[float, float]:

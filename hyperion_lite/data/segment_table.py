@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from hyperion_lite.core.errors import ConfigError, ManifestError
 from hyperion_lite.data.manifests import ClassInfo, HyperDataset, RecordingSet, SegmentSet
-from hyperion_lite.data.segment_audio import cells
 
 if TYPE_CHECKING:
     ClassFiles = Sequence[str] | Mapping[str, str] | None
@@ -88,14 +87,14 @@ class SegmentTable:
     """Which columns of the segments go into items.
 
     Attributes:
-        segments: the table.
         class_infos: columns that become class indices, and their tables.
         attributes: columns that stay as they are.
+        numbers_with_gaps: those of them that hold numbers, but not in every row.
     """
 
-    segments: SegmentSet
     class_infos: Mapping[str, ClassInfo]
     attributes: Sequence[str]
+    numbers_with_gaps: frozenset[str]
 
     @classmethod
     def build(
@@ -127,24 +126,21 @@ class SegmentTable:
         for name in plain:
             if not segments.has(name):
                 segments.column(name)
-        return cls(segments, infos, plain)
+        return cls(infos, plain, frozenset(name for name in plain if _has_gaps(segments.table.column(name))))
 
-    def fields(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """The fields of the segments in ``rows``; one pass over each column."""
-        columns: dict[str, Sequence[Any]] = {}
-        for name, info in self.class_infos.items():
-            labels = [str(label) for label in cells(self.segments, name, rows) or []]
-            columns[name] = info.class_idx_of(labels).tolist()
+    def fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of one segment, from its row: class indices, then attributes; missing numbers are NaN."""
+        fields: dict[str, Any] = {name: info.class_idx(str(values[name])) for name, info in self.class_infos.items()}
         for name in self.attributes:
-            values = cells(self.segments, name, rows) or []
-            column = self.segments.table.column(name)
-            if column.null_count and (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+            fields[name] = values[name]
+            if name in self.numbers_with_gaps:
                 # every row in one type: a batch must not change its dtype with its items
-                values = [math.nan if value is None else float(value) for value in values]
-            columns[name] = values
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)] or [
-            {} for _ in rows
-        ]
+                fields[name] = math.nan if values[name] is None else float(values[name])
+        return fields
+
+
+def _has_gaps(column: pa.ChunkedArray) -> bool:
+    return column.null_count > 0 and (pa.types.is_floating(column.type) or pa.types.is_integer(column.type))
 
 
 def _by_name(class_names: Sequence[str], class_files: ClassFiles) -> dict[str, str]:

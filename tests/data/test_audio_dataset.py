@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from hyperion_lite.core.errors import AudioFileError, ConfigError, ManifestError
 from hyperion_lite.data.audio_dataset import AudioDataset
 from hyperion_lite.data.keys import ChunkKey, SegmentKey
+from hyperion_lite.data.manifests import HyperDataset
 from hyperion_lite.data.segment_audio import SegmentRangeError
 from tests.data.audio_files import waveform, write_recordings, write_table
 
@@ -215,6 +216,29 @@ def test_a_data_set_needs_tables():
         AudioDataset()
     with pytest.raises(ConfigError, match="did you mean 'recordings_file'"):
         AudioDataset.from_config({"recording_file": "x.csv"})
+
+
+def test_a_data_set_file_names_tables_and_classes(files, tmp_path):
+    write_table(tmp_path / "spk.csv", [{"id": f"spk{i}", "class_idx": 2 - i} for i in range(3)])
+    (tmp_path / "dataset.yaml").write_text(
+        "recordings: rec_recordings.csv\nsegments: segments.csv\nclasses: {speaker: spk.csv}\n"
+    )
+    for dataset in (
+        AudioDataset(dataset_path=str(tmp_path), class_names=["speaker"]),
+        AudioDataset(dataset=HyperDataset.load(tmp_path / "dataset.yaml"), class_names=["speaker"]),
+    ):
+        assert dataset["seg0"]["speaker"] == 2 and torch.equal(
+            dataset["part"]["audio"], AudioDataset(**files)["part"]["audio"]
+        )
+    with pytest.raises(ConfigError, match="not both"):
+        AudioDataset(dataset_path=str(tmp_path), dataset=HyperDataset.load(tmp_path))
+
+
+def test_missing_numbers_are_nan_in_one_type(tmp_path):
+    recordings = write_recordings(tmp_path, [4000])
+    rows = [{"id": "a", "recording": "rec0", "age": 30}, {"id": "b", "recording": "rec0", "age": ""}]
+    dataset = AudioDataset(recordings, write_table(tmp_path / "s.csv", rows), extra_attrs=["age"])
+    assert type(dataset["a"]["age"]) is float and np.isnan(dataset["b"]["age"])
 
 
 def test_a_segment_of_an_unknown_recording_is_named(files, tmp_path):

@@ -102,4 +102,4 @@ class AudioSource:
         return self._audio.read(place, 0.0, duration, sample_freq).audio, place.id
 
     def _draw_place(self, rng: np.random.Generator) -> Place:
-        return self._audio.places([int(rng.integers(len(self._audio)))])[0]
+        return self._audio.place(int(rng.integers(len(self._audio))))

@@ -9,7 +9,7 @@ import yaml
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.data.augment import Augmenter, AugmentPipeline, Occasion, load_pipelines
 from hyperion_lite.data.augment.base import augmenters
-from tests.data.audio_files import waveform, write_recordings
+from tests.data.audio_files import waveform, write_recordings, write_table
 
 FS = 8000
 X = waveform(0, 4000)
@@ -159,7 +159,9 @@ def test_the_shipped_configuration_is_valid(tmp_path):
     path = Path(__file__).parents[3] / "configs" / "augment.yaml"
     for name in ("rir", "noise", "music", "voices"):
         table = write_recordings(tmp_path / name, [2000, 3000], FS, name, scale=0.1)
-        (tmp_path / name / "dataset.yaml").write_text(yaml.safe_dump({"recordings": Path(table).name}))
+        segments = write_table(tmp_path / name / "segments.csv", [{"id": f"{name}{i}"} for i in range(2)])
+        entries = {"recordings": Path(table).name, "segments": Path(segments).name}
+        (tmp_path / name / "dataset.yaml").write_text(yaml.safe_dump(entries))
     (tmp_path / "augment.yaml").write_text(path.read_text())
     pipeline = AugmentPipeline.load(tmp_path / "augment.yaml")
     seen: set[str] = set()
