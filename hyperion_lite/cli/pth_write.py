@@ -24,12 +24,12 @@ def convert(args: argparse.Namespace) -> int:
                 )
             report = to_npz(
                 file, args.output, include=args.include, exclude=args.exclude, dtype=args.dtype,
-                fuse_weight_norm=args.fuse_weight_norm, prefix=args.prefix, progress=progress,
+                fuse_weight_norm=args.fuse_weight_norm, prefix=args.prefix, verify=not args.no_verify, progress=progress,
             )  # fmt: skip
         else:
             report = to_safetensors(
                 file, args.output, include=args.include, exclude=args.exclude, dtype=args.dtype,
-                fuse_weight_norm=args.fuse_weight_norm, prefix=args.prefix, tied=args.tied, progress=progress,
+                fuse_weight_norm=args.fuse_weight_norm, prefix=args.prefix, tied=args.tied, verify=not args.no_verify, progress=progress,
             )  # fmt: skip
     return _print(report, args.json)
 
@@ -45,7 +45,7 @@ def quantize(args: argparse.Namespace) -> int:
         report = quantize_to_safetensors(
             file, args.output, include=args.include, exclude=args.exclude, keep=args.keep, axis=args.axis,
             axes=axes, fuse_weight_norm=not args.no_fuse_weight_norm, prefix=args.prefix,
-            progress=progress,
+            verify=not args.no_verify, progress=progress,
         )  # fmt: skip
     return _print(report, args.json)
 

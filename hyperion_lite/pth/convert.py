@@ -69,6 +69,7 @@ def to_safetensors(
     prefix: str = "",
     tied: Literal["copy", "once"] = "copy",
     metadata: Mapping[str, str] | None = None,
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Write the tensors of a checkpoint to a safetensors file.
@@ -84,6 +85,7 @@ def to_safetensors(
         tied: names of one and the same tensor are each written ("copy"), or only the first is, and the header's metadata maps the
             others to it ("once").
         metadata: more entries (text to text) for the header.
+        verify: compare the checksums of the storages that are read.
         progress: called with the name and the size in bytes of every tensor written.
 
     Raises:
@@ -93,7 +95,7 @@ def to_safetensors(
         OSError: the output cannot be written.
     """
     with _opened(src) as file, _published(dst, file) as temporary:
-        plan = _plan(file, include, exclude, dtype, fuse_weight_norm, prefix, tied)
+        plan = _plan(file, include, exclude, dtype, fuse_weight_norm, prefix, tied, verify)
         header = {"format": "pt", **plan.tied, **(metadata or {})}
         size = write_safetensors(temporary, plan.tensors, header, progress or _silent)
     return ConversionReport(Path(dst), len(plan.tensors), size, plan.fused, plan.tied)
@@ -108,6 +110,7 @@ def to_npz(
     dtype: str | None = None,
     fuse_weight_norm: bool = False,
     prefix: str = "",
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Write the tensors of a checkpoint to an uncompressed npz file.
@@ -116,7 +119,7 @@ def to_npz(
     errors are those of :func:`to_safetensors`.
     """
     with _opened(src) as file, _published(dst, file) as temporary:
-        plan = _plan(file, include, exclude, dtype, fuse_weight_norm, prefix, "copy")
+        plan = _plan(file, include, exclude, dtype, fuse_weight_norm, prefix, "copy", verify)
         widened = [_cast(tensor, npz_dtype(tensor.dtype)) for tensor in plan.tensors]
         size = write_npz(temporary, widened, progress or _silent)
     return ConversionReport(Path(dst), len(widened), size, plan.fused)
@@ -133,6 +136,7 @@ def quantize_to_safetensors(
     axes: Mapping[str, int] | None = None,
     fuse_weight_norm: bool = True,
     prefix: str = "",
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Write a checkpoint with its weights as int8 and one float32 scale per output channel.
@@ -142,7 +146,7 @@ def quantize_to_safetensors(
     ``NAME`` to its channel axis under the key ``int8_axis:NAME``.
 
     Args:
-        src, dst, include, exclude, fuse_weight_norm, prefix, progress: as in :func:`to_safetensors`.
+        src, dst, include, exclude, fuse_weight_norm, prefix, verify, progress: as in :func:`to_safetensors`.
         keep: glob or globs of tensors (by their output names) that stay as they are.
         axis: the channel axis where ``axes`` says nothing else.
         axes: glob over output names -> channel axis; the first match counts. Transposed convolutions have theirs at 1.
@@ -152,7 +156,7 @@ def quantize_to_safetensors(
             already has the name of a scale.
     """
     with _opened(src) as file, _published(dst, file) as temporary:
-        plan = _plan(file, include, exclude, None, fuse_weight_norm, prefix, "copy")
+        plan = _plan(file, include, exclude, None, fuse_weight_norm, prefix, "copy", verify)
         kept = glob_list(keep)
         taken = {tensor.name for tensor in plan.tensors}
         written: list[PlannedTensor] = []
@@ -187,6 +191,7 @@ def _plan(
     fuse: bool,
     prefix: str,
     tied: Literal["copy", "once"],
+    verify: bool,
 ) -> _Plan:
     target = None
     if dtype is not None:
@@ -196,7 +201,7 @@ def _plan(
     names = select_names(file.tensors, include, exclude, prefix)
     short = {name[len(prefix) + 1 :] if prefix else name: name for name in names}
     dropped = _tied_names(file, short) if tied == "once" else {}
-    planned = {name: _stored(file, name, short[name]) for name in short if name not in dropped}
+    planned = {name: _stored(file, name, short[name], verify) for name in short if name not in dropped}
     pairs = find_weight_norm_pairs(planned) if fuse else {}
     for weight, pair in pairs.items():
         g, v = planned[pair.g], planned[pair.v]
@@ -209,7 +214,7 @@ def _plan(
     return _Plan(tensors, tuple(pairs), dropped)
 
 
-def _stored(file: PthFile, name: str, source: str) -> PlannedTensor:
+def _stored(file: PthFile, name: str, source: str, verify: bool) -> PlannedTensor:
     ref = file.tensors[source]
     kind = DTYPES[ref.dtype]
     dtype = numpy_dtype(kind)
@@ -218,7 +223,7 @@ def _stored(file: PthFile, name: str, source: str) -> PlannedTensor:
         raise PthUnsupportedError(
             f"{source!r} is a tensor of {ref.dtype}, which no plain array can state; exclude it", path=file.path
         )
-    return PlannedTensor(name, dtype, tuple(ref.shape), lambda: file.read_tensor(source))
+    return PlannedTensor(name, dtype, tuple(ref.shape), lambda: file.read_tensor(source, verify=verify))
 
 
 def _tied_names(file: PthFile, short: Mapping[str, str]) -> dict[str, str]:
@@ -260,8 +265,9 @@ def _quantized_pair(tensor: PlannedTensor, axis: int) -> tuple[PlannedTensor, Pl
     scales: list[np.ndarray] = []
 
     def quantize() -> np.ndarray:
+        array = tensor.load()
         try:
-            values, scale = quantize_int8(tensor.load(), axis)
+            values, scale = quantize_int8(array, axis)
         except ValueError as error:
             raise ValueError(f"{tensor.name!r}: {error}") from error
         scales.append(scale)

@@ -32,7 +32,7 @@ PHONE_WIDTHS = {"v1": 256, "v2": 768}
 
 _MAX_SIZE = 1 << 24
 _MAX_LAYERS = 1024
-_MAX_STAGES = 64
+_MAX_STAGES = 16
 
 
 @dataclass(frozen=True)

@@ -259,6 +259,18 @@ def test_a_failure_keeps_the_older_output(tmp_path, checkpoint):
     assert target.read_bytes() == b"older" and _entries(tmp_path) == before
 
 
+@pytest.mark.parametrize("writer", [to_safetensors, to_npz, quantize_to_safetensors])
+def test_a_flipped_bit_is_found_while_writing(tmp_path, writer):
+    torch.save({"w": torch.arange(64.0).reshape(8, 8)}, tmp_path / "m.pth")
+    content = bytearray((tmp_path / "m.pth").read_bytes())
+    content[content.index(np.arange(64, dtype="<f4").tobytes()) + 17] ^= 4
+    (tmp_path / "m.pth").write_bytes(content)
+    with pytest.raises(PthError, match="CRC"):
+        writer(tmp_path / "m.pth", tmp_path / "out")
+    assert _entries(tmp_path) == {"m.pth"}
+    assert writer(tmp_path / "m.pth", tmp_path / "out", verify=False).tensors >= 1
+
+
 def test_unusable_targets_are_refused(checkpoint, tmp_path):
     before = checkpoint.read_bytes()
     with pytest.raises(ValueError, match="it is the checkpoint"):
