@@ -97,9 +97,10 @@ class ConfigurableMeta(ABCMeta):
         return inspect.Signature(parameters[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        class_name = kwargs.pop("class_name", None)
-        if class_name is not None and class_name != cls.__name__:
-            raise ConfigError(f"a configuration of class {class_name!r} was given to {cls.__name__}")
+        if "class_name" in kwargs and not _has_own_class_name(cls):
+            class_name = kwargs.pop("class_name")
+            if class_name is not None and class_name != cls.__name__:
+                raise ConfigError(f"a configuration of class {class_name!r} was given to {cls.__name__}")
         obj = super().__call__(*args, **kwargs)
         if "_recorded_config" not in vars(obj):
             object.__setattr__(obj, "_recorded_config", _bind(cls, args, kwargs))
@@ -107,6 +108,11 @@ class ConfigurableMeta(ABCMeta):
             if pending:
                 vars(obj)["_recorded_config"].update(pending)
         return obj
+
+
+def _has_own_class_name(cls: type) -> bool:
+    # a class can have an option of that name (the column of the class, in samplers), which then says nothing about which class it is
+    return "class_name" in config_fields(cls)
 
 
 def _bind(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,7 +286,7 @@ def _check(cls: type[Configurable], config: Any, where: str, unknown: list[str],
         problems.append(f"{where} must be a mapping of {cls.__name__} keys, got {type(config).__name__}")
         return {}
     config = {str(key): value for key, value in config.items()}
-    class_name = config.pop("class_name", None)
+    class_name = None if _has_own_class_name(cls) else config.pop("class_name", None)
     if class_name not in (None, cls.__name__) and where == cls.__name__:
         problems.append(f"{where}: a configuration of class {class_name!r} was given")
     fields = config_fields(cls)

@@ -1,0 +1,199 @@
+"""The plan of an epoch: its global batches, any of which can be had at once, and the account of what it does with the segments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hyperion_lite.data.batch_packing import Packing
+from hyperion_lite.data.batch_split import num_dealt
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """The items of one batch, over all ranks.
+
+    Attributes:
+        segments: (n,) segment numbers.
+        lengths: (n,) lengths of the items.
+        starts: (n,) begins of the chunks, or None where items are whole segments.
+        occurrences: (n,) what tells apart the uses of one segment in the epoch, or None where there is one use.
+        last: whether the batch ended because the items did.
+        pad_to: length that shorter items are to be padded to, or None.
+    """
+
+    segments: np.ndarray
+    lengths: np.ndarray
+    starts: np.ndarray | None = None
+    occurrences: np.ndarray | None = None
+    last: bool = False
+    pad_to: float | None = None
+
+    def take(self, positions: np.ndarray) -> GlobalBatch:
+        """The items at ``positions``."""
+        return replace(
+            self,
+            segments=self.segments[positions],
+            lengths=self.lengths[positions],
+            starts=None if self.starts is None else self.starts[positions],
+            occurrences=None if self.occurrences is None else self.occurrences[positions],
+        )
+
+
+@dataclass(frozen=True)
+class EpochAccount:
+    """What an epoch does with the segments; the same on every rank.
+
+    Attributes:
+        epoch: its number.
+        num_batches: batches that each rank yields.
+        num_items: items of the plan, repeats not counted.
+        segments_total: segments in the manifest.
+        segments_used: segments that occur at least once.
+        repeated: items added to fill up the ranks.
+        dropped: items left out, by reason; in units of what is sampled (segments, or chunks).
+        short: chunks shorter than the minimum chunk length, taken whole or padded.
+        padded_share: share of padding if every global batch is padded to its longest item.
+    """
+
+    epoch: int
+    num_batches: int
+    num_items: int
+    segments_total: int
+    segments_used: int
+    repeated: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    short: int = 0
+    padded_share: float = 0.0
+
+    def __str__(self) -> str:
+        dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
+        return (
+            f"epoch {self.epoch}: {self.num_batches} batches, {self.num_items} items from {self.segments_used} of "
+            f"{self.segments_total} segments, {self.repeated} repeated to fill up ranks, dropped: {dropped}, "
+            f"{self.short} short, {100 * self.padded_share:.2f} % padding"
+        )
+
+
+class EpochPlan(ABC):
+    """All global batches of an epoch. :meth:`batch` takes the same time for every batch."""
+
+    num_batches: int
+    dropped: dict[str, int]
+    short: int = 0
+    short_below: float = 0.0
+    """Items below this length count as short, besides those counted in ``short``."""
+
+    @abstractmethod
+    def batch(self, index: int) -> GlobalBatch:
+        """The global batch ``index``."""
+
+    def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
+        """Count what the plan does, batch by batch."""
+        used = np.zeros(segments_total, dtype=bool)
+        items, repeated, short, occupied, padded = 0, 0, self.short, 0.0, 0.0
+        for index in range(self.num_batches):
+            batch = self.batch(index)
+            size = len(batch.segments)
+            used[batch.segments] = True
+            items += size
+            repeated += num_dealt(size, world_size, per_rank, batch.last) - size
+            occupied += float(batch.lengths.sum())
+            padded += size * max(float(batch.lengths.max()), batch.pad_to or 0.0)
+            short += int((batch.lengths < self.short_below).sum())
+        share = 1.0 - occupied / padded if padded else 0.0
+        return EpochAccount(
+            epoch,
+            self.num_batches,
+            items,
+            segments_total,
+            int(used.sum()),
+            repeated,
+            dict(self.dropped),
+            short,
+            share,
+        )
+
+
+@dataclass(frozen=True)
+class Items:
+    """What an epoch samples from: segments or chunks of them.
+
+    Attributes:
+        lengths: (n,) lengths.
+        segments: (n,) segment numbers, or None where item ``i`` is segment ``i``.
+        starts: (n,) begins of the chunks, or None where items are whole segments.
+        occurrences: (n,) numbers of the chunks in their segment, or None.
+        dropped: items left out, by reason.
+        short: number of items below the minimum chunk length.
+    """
+
+    lengths: np.ndarray
+    segments: np.ndarray | None = None
+    starts: np.ndarray | None = None
+    occurrences: np.ndarray | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+    short: int = 0
+
+
+class PackedPlan(EpochPlan):
+    """A plan that is a sequence of items cut into batches.
+
+    Args:
+        items: what is sampled from.
+        packing: their order and the cuts.
+        pad_to: length that shorter items are padded to, or None.
+    """
+
+    def __init__(self, items: Items, packing: Packing, pad_to: float | None = None) -> None:
+        self.items = items
+        self.packing = packing
+        self.pad_to = pad_to
+        self.num_batches = packing.num_batches
+        self.dropped = {**items.dropped, **packing.dropped}
+        self.short = items.short
+
+    def batch(self, index: int) -> GlobalBatch:
+        """The global batch ``index``."""
+        packing, items = self.packing, self.items
+        chosen = packing.order[packing.offsets[index] : packing.offsets[index + 1]]
+        return GlobalBatch(
+            segments=chosen if items.segments is None else items.segments[chosen],
+            lengths=items.lengths[chosen],
+            starts=None if items.starts is None else items.starts[chosen],
+            occurrences=None if items.occurrences is None else items.occurrences[chosen],
+            last=bool(packing.last[index]),
+            pad_to=self.pad_to,
+        )
+
+    def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
+        """Count what the plan does, all batches at once."""
+        packing, items = self.packing, self.items
+        sizes = np.diff(packing.offsets)
+        used = np.zeros(segments_total, dtype=bool)
+        chosen = packing.order[: packing.offsets[-1]]
+        used[chosen if items.segments is None else items.segments[chosen]] = True
+        lengths = items.lengths[chosen]
+        longest = (
+            np.maximum(np.maximum.reduceat(lengths, packing.offsets[:-1]), self.pad_to or 0.0) if len(sizes) else sizes
+        )
+        padded = float((longest * sizes).sum())
+        # few batches need filling up; the others have as many items as planned
+        odd = np.flatnonzero(packing.last | (sizes < world_size * per_rank))
+        repeated = sum(
+            num_dealt(int(sizes[b]), world_size, per_rank, bool(packing.last[b])) - int(sizes[b]) for b in odd.tolist()
+        )
+        share = 1.0 - float(lengths.sum()) / padded if padded else 0.0
+        return EpochAccount(
+            epoch,
+            self.num_batches,
+            len(chosen),
+            segments_total,
+            int(used.sum()),
+            repeated,
+            dict(self.dropped),
+            self.short,
+            share,
+        )
