@@ -74,6 +74,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", default="", metavar="NAME", help="only tensors below this name, which is dropped from theirs"
     )
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the checksums of what is read")
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
