@@ -172,4 +172,5 @@ def _message(error: BaseException) -> str:
     else:
         # the text of a KeyError is the repr of its argument
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return printable(" ".join(text.splitlines()))
+    # the reader speaks of its own argument
+    return printable(" ".join(text.splitlines()).replace("allow_torchscript=True", "--allow-torchscript"))

@@ -279,6 +279,13 @@ def test_other_files_are_named_for_what_they_are(run, tmp_path, content, message
     assert code == 2 and message in err and err.count("\n") == 1
 
 
+def test_a_torchscript_archive_is_read_on_request(run):
+    path = shared_path("fixtures/pth_real/silero_vad__data__silero_vad.jit")
+    code, _, err = run("list", path)
+    assert code == 2 and "TorchScript" in err and "--allow-torchscript" in err
+    assert run("list", path, "--allow-torchscript")[0] == 0
+
+
 def test_a_hostile_name_cannot_write_to_the_terminal(run, tmp_path):
     content = {"a\x1b[2Jb\nc\u202ed": torch.ones(1), "text\r": "\x1b]0;title\x07", "x\ud800": torch.ones(1)}
     torch.save(content, tmp_path / "m.pth")
