@@ -19,6 +19,7 @@ from hyperion_lite.layers.audio_feats_filter_banks import make_filter_bank
 from hyperion_lite.layers.audio_feats_framing import lay_out
 from hyperion_lite.layers.audio_feats_options import MODERN_FLOOR, AudioFeatsOptions
 from hyperion_lite.layers.audio_feats_tables import make_dct, make_lifter, make_window
+from hyperion_lite.layers.item_by_item import is_item_by_item, map_items
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -161,12 +162,16 @@ class AudioFeats(_TableModule):
             )
         dtype = torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.wav2win._window.dtype)
         with torch.autocast(x.device.type, enabled=False):
-            feats = self._compute(x.to(dtype), padding)
-            if frame_padding is not None:
-                feats = frame_padding.fill(feats, dim=1)
+            x = x.to(dtype)
+            if is_item_by_item(x):
+                feats = map_items(self._compute, x, padding, self.geometry.num_frames(x.size(1)))
+            else:
+                feats = self._compute(x, padding)
+                if frame_padding is not None:
+                    feats = frame_padding.fill(feats, dim=1)
         return feats, frame_padding
 
-    def _compute(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
+    def _compute(self, x: torch.Tensor, padding: Padding | None = None) -> torch.Tensor:
         signal, raw = self.wav2win(x, padding)
         window = self.wav2win.padded_window(signal.dtype)
         frames = signal.unfold(1, window.numel(), self.geometry.frame_shift)

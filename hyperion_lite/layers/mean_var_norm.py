@@ -11,6 +11,7 @@ from torch import nn
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.audio_feats_filter_banks import FrontEndRules
+from hyperion_lite.layers.item_by_item import is_item_by_item, map_items
 
 _GLOBAL_VAR_FLOOR = 1e-10
 _SLIDING_VAR_FLOOR = 1e-5
@@ -114,14 +115,15 @@ class MeanVarianceNorm(Configurable, nn.Module):
         flat = frames.reshape(frames.size(0), frames.size(1), -1)
         with torch.autocast(x.device.type, enabled=False):
             flat = flat.to(torch.promote_types(x.dtype, torch.float32))
-            if padding is not None:
-                flat = padding.fill(flat, dim=1)
-            normalised = self._normalise(flat, padding)
-            if padding is not None:
-                normalised = padding.fill(normalised, dim=1)
+            if is_item_by_item(flat):
+                normalised = map_items(self._normalise, flat, padding, flat.size(1))
+            elif padding is None:
+                normalised = self._normalise(flat)
+            else:
+                normalised = padding.fill(self._normalise(padding.fill(flat, dim=1), padding), dim=1)
         return normalised.to(x.dtype).reshape(frames.shape).movedim(1, self.dim)
 
-    def _normalise(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
+    def _normalise(self, x: torch.Tensor, padding: Padding | None = None) -> torch.Tensor:
         if not (self.norm_mean or self.norm_var):
             return x
         width = self.window_length

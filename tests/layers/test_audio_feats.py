@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,6 +17,15 @@ from hyperion_lite.layers.audio_feats_framing import FrameGeometry
 
 TYPES = ["fft", "spec", "log_spec", "logfb", "mfcc", "kanbayashi_logfb"]
 FILLS = [0.0, 1e3, math.inf, math.nan]
+
+
+@pytest.fixture(params=["item by item", "as a batch"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs both ways of computing a batch, the one of the CPU and the one of other devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "as a batch":
+            patch.setattr("hyperion_lite.layers.item_by_item.DEVICE_TYPES", frozenset())
+        yield
 
 
 def make(audio_feat: str = "logfb", **kwargs: object) -> AudioFeats:

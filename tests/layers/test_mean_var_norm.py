@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,6 +14,15 @@ from hyperion_lite.core.errors import LengthsError
 from hyperion_lite.layers.mean_var_norm import MeanVarianceNorm, canonical_mvn_config
 
 KINDS = [(True, False), (True, True), (False, True), (False, False)]
+
+
+@pytest.fixture(params=["item by item", "as a batch"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs both ways of computing a batch, the one of the CPU and the one of other devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "as a batch":
+            patch.setattr("hyperion_lite.layers.item_by_item.DEVICE_TYPES", frozenset())
+        yield
 
 
 def direct(x: torch.Tensor, mvn: MeanVarianceNorm) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -44,6 +45,15 @@ def test_an_item_is_the_same_alone_and_in_a_batch(lengths, mvn, rules, fill, dou
         scale = float(alone.abs().max().clamp(min=1))
         assert float((feats[:, :frames] - alone[0]).abs().max()) <= (1e-10 if double else 1e-5) * scale
         assert not feats[:, frames:].any()
+
+
+@pytest.fixture(params=["item by item", "as a batch"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs both ways of computing a batch, the one of the CPU and the one of other devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "as a batch":
+            patch.setattr("hyperion_lite.layers.item_by_item.DEVICE_TYPES", frozenset())
+        yield
 
 
 def test_normalisation_exists_only_if_the_configuration_asks_for_it():
