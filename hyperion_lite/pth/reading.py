@@ -131,7 +131,7 @@ def _gather(container: Container, tensor: TensorRef, dtype: DType, raw: np.ndarr
 
 def _join_halves(dtype: DType, raw: np.ndarray, target: np.ndarray) -> None:
     """Complex numbers of two halves, as complex64."""
-    parts = target.view(np.float32).reshape(*target.shape, 2)
+    parts = target.reshape(-1).view(np.float32).reshape(*target.shape, 2)
     if dtype.name == "bcomplex32":
         # The upper half of a float32.
         parts.view(np.uint32)[...] = raw.astype(np.uint32) << 16

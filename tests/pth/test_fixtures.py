@@ -57,6 +57,7 @@ def test_outcome_of_hand_made_file(case: str) -> None:
     path = shared_path(f"fixtures/pth/{case}")
     expected = json.loads(shared_path("fixtures/pth/expected.json").read_text())[case]["expect"]
     values: dict[str, np.ndarray] = {}
+    message = ""
     try:
         with open_pth(path, verify="all") as file:
             outcome = "open"
@@ -64,8 +65,8 @@ def test_outcome_of_hand_made_file(case: str) -> None:
             if expected == "inert-or-refuse":
                 assert _inert(file.root)
     except PthError as error:
-        outcome = "refuse"
-        assert case in str(error)
+        outcome, message = "refuse", str(error)
+    assert outcome == "open" or case in message
     assert outcome in expected or expected == "inert-or-refuse"
     for array in values.values():
         assert array.dtype == np.float32
