@@ -128,9 +128,9 @@ def _entries_of(content: Any) -> list[Any]:
     return content
 
 
-def is_pipeline(config: Any) -> bool:
-    """Whether one element of ``aug_cfgs`` is a whole configuration (a file, a list, a mapping with ``augmenters``), not an entry."""
-    return not isinstance(config, dict) or "augmenters" in config or "type" not in config
+def _is_pipeline(config: Any) -> bool:
+    # a file, a list, or a mapping with the list under "augmenters"; a choice (one_of) has that key too, beside its type
+    return not isinstance(config, dict) or ("augmenters" in config and "type" not in config)
 
 
 def load_pipelines(configs: Any) -> list[AugmentPipeline]:
@@ -143,6 +143,6 @@ def load_pipelines(configs: Any) -> list[AugmentPipeline]:
         return []
     if isinstance(configs, (str, os.PathLike, dict)):
         return [AugmentPipeline.load(configs)]
-    if not any(is_pipeline(config) for config in configs):
+    if not any(_is_pipeline(config) for config in configs):
         return [AugmentPipeline.load(list(configs))]
     return [AugmentPipeline.load(config) for config in configs]

@@ -31,7 +31,7 @@ def reverberate(audio: np.ndarray, impulse: np.ndarray, normalization: Normaliza
     delay = int(np.abs(h).argmax())
     if normalization == "energy":
         h = h / np.abs(h).max()
-        h /= np.sqrt(np.dot(h, h))
+        h /= np.sqrt(np.square(h).sum())
     elif normalization == "peak":
         h = h / np.abs(h).max()
     return convolve(audio, h, delay)

@@ -7,8 +7,8 @@ import numpy as np
 
 def power(x: np.ndarray) -> float:
     """Mean square of ``x`` (num_samples,), summed in float64; 0 for an empty signal."""
-    wide = x.astype(np.float64, copy=False)
-    return float(np.dot(wide, wide)) / x.size if x.size else 0.0
+    # not a dot product: the order in which a BLAS adds depends on how many threads it may use, and so do the last bits
+    return float(np.square(x, dtype=np.float64).sum()) / x.size if x.size else 0.0
 
 
 def noise_gain(signal_power: float, noise_power: float, snr_db: float) -> float:

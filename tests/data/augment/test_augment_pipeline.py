@@ -100,6 +100,9 @@ def test_data_sets_name_pipelines_in_several_ways(tmp_path):
     assert names([str(first), second]) == [["gain"], ["chunk_drop", "gain"]]
     assert names([CHUNKS, GAIN]) == [["chunk_drop", "gain"]]
     assert names({"augmenters": [GAIN]}) == [["gain"]]
+    assert names([{"type": "one_of", "augmenters": [GAIN]}, CHUNKS]) == [["one_of", "chunk_drop"]]
+    with pytest.raises(ConfigError, match=r"'type'.*'typ'"):
+        load_pipelines([{"typ": "gain"}])
     assert names([[GAIN], {"augmenters": [CHUNKS]}, str(first)]) == [["gain"], ["chunk_drop"], ["gain"]]
 
 
