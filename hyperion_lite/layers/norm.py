@@ -1,7 +1,7 @@
 """Normalisation layers that see the valid positions of a padded batch only, by name.
 
-Every layer is called as ``norm(x, padding=None)``. Without padding it is the torch layer; with padding, an item's result at its valid
-positions is the one it has alone (batch statistics in training: see :mod:`hyperion_lite.layers.batch_norm`).
+Every layer is called as ``norm(x, padding=None)``. Without padding it computes what the torch layer does; with padding, an item's result at
+its valid positions is the one it has alone (batch statistics in training: see :mod:`hyperion_lite.layers.batch_norm`).
 """
 
 from __future__ import annotations
@@ -55,19 +55,22 @@ class GroupNorm(nn.Module):
         Returns:
             A tensor like ``x``; finite at padded positions.
         """
-        if padding is None:
-            # not F.group_norm: it refuses groups of one value, and an item of one frame has them
-            return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
-        mask = padding.mask_like(x).unsqueeze(1)
         # (batch, groups, channels in the group, ..., time)
         grouped = x.unflatten(1, (self.num_groups, -1))
-        grouped = torch.where(mask, grouped if x.dtype == torch.float64 else grouped.float(), 0.0)
+        grouped = grouped if x.dtype == torch.float64 else grouped.float()
         dims = list(range(2, grouped.dim()))
-        per_frame = grouped[0, 0].numel() // grouped.size(-1)
-        count = (padding.lengths.clamp(min=1) * per_frame).to(grouped.dtype).view(-1, *[1] * (grouped.dim() - 1))
-        mean = grouped.sum(dims, keepdim=True) / count
-        centred = torch.where(mask, grouped - mean, 0.0)
-        var = centred.square().sum(dims, keepdim=True) / count
+        # Deviations are taken before they are scaled. torch's kernel scales first, and then subtracts the scaled mean: where few values
+        # of an item are nearly equal, the difference is noise, and not the same noise alone and in a batch.
+        if padding is None:
+            centred = grouped - grouped.mean(dims, keepdim=True)
+            var = centred.square().mean(dims, keepdim=True)
+        else:
+            mask = padding.mask_like(x).unsqueeze(1)
+            grouped = torch.where(mask, grouped, 0.0)
+            per_frame = grouped[0, 0].numel() // grouped.size(-1)
+            count = (padding.lengths.clamp(min=1) * per_frame).to(grouped.dtype).view(-1, *[1] * (grouped.dim() - 1))
+            centred = torch.where(mask, grouped - grouped.sum(dims, keepdim=True) / count, 0.0)
+            var = centred.square().sum(dims, keepdim=True) / count
         y = (centred * torch.rsqrt(var + self.eps)).flatten(1, 2)
         if self.weight is not None and self.bias is not None:
             shape = (-1, *[1] * (x.dim() - 2))
