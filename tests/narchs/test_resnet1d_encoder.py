@@ -85,6 +85,21 @@ def test_chunks_give_the_whole_output(config, data):
     check_chunked_equals_whole(encoder, lengths, max(lengths) + data.draw(st.integers(0, 9)), chunk)
 
 
+@pytest.mark.parametrize("concat", [True, False])
+def test_chunks_cut_endpoints_where_the_whole_item_does(concat):
+    encoder = small_resnet1d(
+        resb_strides=[1, 2, 2],
+        multilayer=True,
+        multilayer_concat=concat,
+        endpoint_layers=[2, 3],
+        endpoint_scale_layer=0,
+    )
+    # endpoints of an item of 4 k + 1 frames have 4 k + 2 and 4 k + 4: the longer one is cut from its second position
+    chunk = encoder.min_chunk_length + 5
+    check_chunked_equals_whole(encoder, [4 * chunk + 1, 3 * chunk, 7, 4 * chunk - 1], 4 * chunk + 3, chunk)
+    check_chunked_equals_whole(encoder, [4 * 40 + 1], 4 * 40 + 1, chunk)
+
+
 @settings(max_examples=30, deadline=None)
 @given(config=resnet1d_configs(), frames=st.integers(8, 70))
 def test_lengths_are_those_of_the_output(config, frames):
