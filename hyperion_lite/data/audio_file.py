@@ -17,16 +17,16 @@ from hyperion_lite.data.audio_errors import (
     AudioTruncatedError,
     PipeRefusedError,
 )
-from hyperion_lite.data.audio_headers import data_extent
-from hyperion_lite.data.audio_kind import describe_bytes, describe_file
-from hyperion_lite.data.kaldi_io import ArchiveAudio, archive_position, is_pipe, read_archive_item, starts_like_audio
+from hyperion_lite.data.audio_headers import DataExtent, data_extent
+from hyperion_lite.data.audio_kind import describe_bytes
+from hyperion_lite.data.kaldi_io import FilePart, archive_position, audio_start, is_pipe, read_archive_item
+from hyperion_lite.data.ogg_tail import exact_seek_limit
 
 TruncatedPolicy = Literal["error", "accept"]
 
 # libsndfile gives the largest integer where a stream does not say its length
 _UNKNOWN_FRAMES = 1 << 60
 _SCAN_BLOCK = 1 << 18
-_HEADER_CHECKED = frozenset({"WAV", "WAVEX", "RF64", "AIFF", "AU", "NIST"})
 _CANNOT_HOLD_NAN = frozenset({"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "ULAW", "ALAW"})
 
 
@@ -75,6 +75,8 @@ class AudioFile:
         self._sound: Any = None
         self._array: np.ndarray | None = None
         self._position = 0
+        self._start = 0
+        self._seek_limit: int | None = None
         if is_pipe(path):
             self._open_pipe(allow_pipes)
         else:
@@ -125,7 +127,7 @@ class AudioFile:
                 audio = self._sound.read(count, dtype="float32")
                 self._position = start + len(audio)
             except (soundfile.SoundFileError, RuntimeError) as error:
-                raise AudioReadError(self.path, f"decoding failed at sample {start}: {error}", self.id) from error
+                raise self._undecodable(start, error) from error
         if len(audio) < count and self.truncated == "error":
             raise AudioTruncatedError(
                 self.path,
@@ -140,14 +142,25 @@ class AudioFile:
         if start == self._position:
             return
         if self._sound.seekable():
-            self._sound.seek(start)
-            return
-        # GSM 6.10 and its like cannot seek: decode what lies before
+            reachable = min(start, self._exact_seek_limit()) if self._sound.subtype == "VORBIS" else start
+            if not reachable <= self._position <= start:
+                self._position = self._sound.seek(reachable)
+        # what cannot be reached by seeking (GSM 6.10, the end of Vorbis files) is reached by decoding what lies before
         while self._position < start:
             block = len(self._sound.read(min(_SCAN_BLOCK, start - self._position), dtype="float32"))
             if block == 0:
                 return
             self._position += block
+
+    def _exact_seek_limit(self) -> int:
+        if self._handle is None:
+            # the output of a command: short enough to decode from its start
+            return 0
+        if self._seek_limit is None:
+            with open(self._handle.name, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                self._seek_limit = exact_seek_limit(file, size, self.num_samples, self._start)
+        return self._seek_limit
 
     def _check_finite(self, audio: np.ndarray, start: int) -> None:
         # the sum tells without a temporary array; only a suspicious one is looked at sample by sample
@@ -164,49 +177,63 @@ class AudioFile:
 
     def _open(self) -> None:
         position = archive_position(self.path)
+        with self._file_errors(self.path if position is None else position.path):
+            self._handle = open(self.path if position is None else position.path, "rb", buffering=0)  # noqa: SIM115 - see close()
         if position is not None:
-            with self._file_errors(position.path):
-                self._handle = open(position.path, "rb")  # noqa: SIM115 - closed by close()
-            self._handle.seek(position.offset)
-            if not starts_like_audio(self._handle.read(4)):
+            self._start = position.offset
+            self._handle.seek(self._start)
+            inside = audio_start(self._handle.read(6))
+            if inside is None:
                 self._array_from(*read_archive_item(position, self.id))
                 return
-            source: Any = ArchiveAudio(self._handle, position.offset)
-            extent_start = position.offset
-        else:
-            with self._file_errors(self.path):
-                self._handle = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by close()
-            source, extent_start = self.path, 0
+            self._start += inside
+        # before the decoder opens the file: in an archive both use one handle
+        extent = data_extent(self._handle, os.fstat(self._handle.fileno()).st_size, self._start)
+        if extent is not None and extent.truncated and self.truncated == "error":
+            raise self._truncated(extent)
+        # in an archive an unknown length has no end to be told by
+        patch = extent.patch if extent is not None and position is None else None
+        source = self.path if position is None and patch is None else FilePart(self._handle, self._start, patch)
         try:
             self._sound = soundfile.SoundFile(source)
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
-            raise self._not_audio(extent_start, error) from error
-        if self._sound.format in _HEADER_CHECKED and self.truncated == "error":
-            self._check_extent(extent_start)
+            raise self._not_audio(error) from error
 
     def _file_errors(self, path: str) -> _FileErrors:
         return _FileErrors(path, self)
 
-    def _not_audio(self, start: int, error: Exception) -> AudioReadError:
+    def _not_audio(self, error: Exception) -> AudioReadError:
         if isinstance(error, TypeError):
             return AudioReadError(self.path, "is headerless (raw) audio by its name; convert it to WAV first", self.id)
-        if start == 0:
-            kind = describe_file(self.path)
-        else:
-            self._handle.seek(start)
-            kind = describe_bytes(self._handle.read(4096), 1)
+        size = os.fstat(self._handle.fileno()).st_size
+        self._handle.seek(self._start)
+        kind = describe_bytes(self._handle.read(4096), size - self._start)
         return AudioReadError(self.path, f"cannot be read as audio: it is {kind} ({_short(error)})", self.id)
 
-    def _check_extent(self, start: int) -> None:
-        size = os.fstat(self._handle.fileno()).st_size
-        extent = data_extent(self._handle, size, start)
-        if extent is not None and extent.truncated:
-            raise AudioTruncatedError(
+    def _truncated(self, extent: DataExtent) -> AudioTruncatedError:
+        return AudioTruncatedError(
+            self.path,
+            f"truncated: the header promises {extent.promised} bytes of samples ({extent.promised // max(1, extent.frame)} "
+            f"blocks), the file holds {extent.available} ({extent.available // max(1, extent.frame)})",
+            self.id,
+        )
+
+    def _undecodable(self, start: int, error: Exception) -> AudioReadError:
+        # where the damage begins tells a cut file from a bad spot
+        found = 0
+        if self._handle is None:
+            return AudioReadError(self.path, f"the output of the command cannot be decoded: {_short(error)}", self.id)
+        try:
+            with open(self._handle.name, "rb") as file, soundfile.SoundFile(FilePart(file, self._start)) as sound:
+                while block := len(sound.read(4096, dtype="float32")):
+                    found += block
+        except (soundfile.SoundFileError, RuntimeError):
+            return AudioTruncatedError(
                 self.path,
-                f"truncated: the header promises {extent.promised} bytes of samples ({extent.promised // max(1, extent.frame)} "
-                f"blocks), the file holds {extent.available} ({extent.available // max(1, extent.frame)})",
+                f"truncated or damaged: expected {self.num_samples} samples, found about {found} ({self.format}, {_short(error)})",
                 self.id,
             )
+        return AudioReadError(self.path, f"decoding failed at sample {start}: {_short(error)}", self.id)
 
     def _count_frames(self) -> int:
         frames = int(self._sound.frames)

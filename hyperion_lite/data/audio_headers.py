@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 _MAX_CHUNKS = 1000
+_HEAD = 1024
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,13 @@ class DataExtent:
         promised: what the header says.
         available: what lies between the start of the data and the end of the file.
         frame: bytes of one sample of all channels (of one block, for block codecs).
+        patch: (position, bytes) to put in the place of a size of 0 that means "unknown", which decoders take at its word.
     """
 
     promised: int
     available: int
     frame: int
+    patch: tuple[int, bytes] | None = None
 
     @property
     def truncated(self) -> bool:
@@ -43,7 +46,7 @@ def data_extent(file: BinaryIO, size: int, start: int = 0) -> DataExtent | None:
         start: where the audio file begins (inside an archive).
     """
     file.seek(start)
-    head = file.read(4096)
+    head = file.read(_HEAD)
     reader = _ChunkReader(file, head, start, size)
     magic = head[:4]
     if magic in (b"RIFF", b"RIFX", b"RF64", b"BW64") and head[8:12] == b"WAVE":
@@ -91,11 +94,22 @@ def _riff(reader: _ChunkReader, order: str) -> DataExtent | None:
         elif name == b"data":
             if size == 0xFFFFFFFF and wide_size:
                 size = wide_size
-            elif _is_streaming_size(size):
+            available = max(0, reader.size - reader.start - offset - 8)
+            if size == 0 and available >= frame and not _is_chunk(reader.read(offset + 8, 8), available, order):
+                whole = min(available - available % frame, 0xFFFFFFFE)
+                return DataExtent(whole, available, frame, (offset + 4, struct.pack(order + "I", whole)))
+            if _is_streaming_size(size) and not wide_size:
                 return None
-            return DataExtent(size, max(0, reader.size - reader.start - offset - 8), frame)
+            return DataExtent(size, available, frame)
         offset += 8 + size + (size & 1)
     return None
+
+
+def _is_chunk(header: bytes, available: int, order: str) -> bool:
+    # after an honest data size of 0 stands another chunk, if anything
+    if len(header) < 8 or not all(32 <= byte < 127 for byte in header[:4]):
+        return False
+    return struct.unpack(order + "I", header[4:])[0] + 8 <= available
 
 
 def _aiff(reader: _ChunkReader) -> DataExtent | None:

@@ -43,12 +43,18 @@ def is_pipe(storage_path: str) -> bool:
     return text.endswith("|") or text.startswith("|")
 
 
-class ArchiveAudio(io.RawIOBase):
-    """The part of a file from ``offset`` on, as a file of its own, so that a range of it can be read without the rest."""
+class FilePart(io.RawIOBase):
+    """The part of a file from ``offset`` on, as a file of its own, so that a range of it can be read without the rest.
 
-    def __init__(self, file: BinaryIO, offset: int) -> None:
+    Args:
+        file: open for binary reading.
+        offset: where the part begins.
+        patch: (position in the part, bytes) that stand there instead of those of the file: a corrected header.
+    """
+
+    def __init__(self, file: BinaryIO, offset: int, patch: tuple[int, bytes] | None = None) -> None:
         super().__init__()
-        self._file, self._offset = file, offset
+        self._file, self._offset, self._patch = file, offset, patch
         self._size = file.seek(0, os.SEEK_END) - offset
         file.seek(offset)
 
@@ -69,14 +75,25 @@ class ArchiveAudio(io.RawIOBase):
         return self._file.tell() - self._offset
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        start = self.tell()
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
+        if self._patch is not None:
+            position, content = self._patch
+            first, last = max(start, position), min(start + len(data), position + len(content))
+            if first < last:
+                buffer[first - start : last - start] = content[first - position : last - position]
         return len(data)
 
 
-def starts_like_audio(head: bytes) -> bool:
-    """Whether an archive item is an audio file that libsndfile opens in place."""
-    return head.startswith(_AUDIO_STARTS)
+def audio_start(head: bytes) -> int | None:
+    """Where in an archive item that begins with ``head`` the audio file stands that libsndfile opens in place; ``None``: there is none."""
+    if head.startswith(_AUDIO_STARTS):
+        return 0
+    if head.startswith(b"AUDIO") and len(head) > 5:
+        # kaldiio's frame: the number of bytes of the length, then the length
+        return 6 + head[5]
+    return None
 
 
 def read_archive_item(position: ArchivePosition, id: str | None = None) -> tuple[int | None, np.ndarray]:
