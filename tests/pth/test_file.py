@@ -272,7 +272,7 @@ def test_errors_survive_a_process_boundary() -> None:
 def test_limits_are_settings() -> None:
     data = make_zip(parts())
     for limits in (Limits(max_entries=2), Limits(max_pickle_bytes=50), Limits(max_opcodes=10), Limits(max_depth=1)):
-        with pytest.raises(PthLimitError, match="Limits|instructions"):
+        with pytest.raises(PthLimitError, match=r"Limits|instructions"):
             open_pth(data, limits=limits)
 
 
