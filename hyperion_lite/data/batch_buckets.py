@@ -9,8 +9,8 @@ import numpy as np
 from hyperion_lite.data.batch_limits import Limits
 from hyperion_lite.data.batch_packing import TOO_LONG, Packing, pack
 
-_POOL_BATCHES = 24
-"""Batches' worth of items that a pool of a bucket holds: what is sorted together, and so what a batch's items are drawn from."""
+_RESOLUTION = 240
+"""Into how many batches, over all buckets, a pool of each of them is cut: the finer, the less padding and the less chance."""
 
 _LEVELS = 2**16 - 1
 
@@ -106,10 +106,11 @@ def bucket_order(
         total, np.arange(1, num_buckets) / num_buckets * (total[-1] if len(total) else 0.0), side="left"
     )
     edges = np.unique(np.concatenate([[0], edges, [len(by_length)]]))
+    per_pool = max(-(-_RESOLUTION // num_buckets), 8)
     parts = []
     for begin, end in itertools.pairwise(edges.tolist()):
         batch = int(limits.items_of(sorted_lengths[end - 1]))
-        pools = int(np.clip((end - begin) // (batch * _POOL_BATCHES), 1, 2**16 - 1))
+        pools = int(np.clip((end - begin) // (batch * per_pool), 1, 2**16 - 1))
         size = end - begin
         parts.append(begin + (_pooled(size, pools, rng) if pools > 1 else _jittered(size, batch, rng)))
     return by_length[np.concatenate(parts)] if parts else by_length

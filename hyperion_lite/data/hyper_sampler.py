@@ -248,10 +248,12 @@ class HyperSampler(Configurable, Sampler[list[SamplerKey]]):
         plan, begin = self.plan(), self._start
         if begin > plan.num_batches:
             raise ValueError(f"epoch {self.epoch} has {plan.num_batches} batches; it cannot begin with batch {begin}")
-        self._start, self._position = 0, begin
+        self._position = begin
         return self._iterate(plan, begin, self.epoch)
 
     def _iterate(self, plan: EpochPlan, begin: int, epoch: int) -> Iterator[list[SamplerKey]]:
+        # Only an iterator that is used takes the start position: torch's DataLoader makes two and uses the second.
+        self._start = 0
         for index in range(begin, plan.num_batches):
             keys = self._keys(plan.batch(index), epoch)
             self._position = index + 1
