@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +23,9 @@ from hyperion_lite.narchs.conv_encoder import ConvEncoder, Taps
 from hyperion_lite.narchs.endpoint_merge import crop_endpoints
 from hyperion_lite.narchs.resnet1d_layout import EndpointLayout, StemSettings, crop_starts, per_superblock
 from hyperion_lite.narchs.weight_init import init_conv_weights
+
+
+logger = logging.getLogger(__name__)
 
 
 class ResNet1dEncoder(ConvEncoder):
@@ -145,6 +149,11 @@ class ResNet1dEncoder(ConvEncoder):
         channels = self._channels[-1]
         if self._endpoints is not None:
             channels = endpoint_channels or self._channels[self._endpoints.reference]
+            if self._endpoints.superblocks[-1] < count - 1:
+                logger.warning(
+                    "endpoint_layers = %s leave the superblocks behind the last of them without influence on the output",
+                    endpoint_layers,
+                )
             self._make_endpoints(self._endpoints, spec, channels, multilayer_concat, upsampling_mode)
         self.multilayer_concat = multilayer and multilayer_concat
         self.head_block = None
@@ -265,7 +274,7 @@ class ResNet1dEncoder(ConvEncoder):
         taps.record("in_block", x, padding)
         wanted = () if self._endpoints is None else self._endpoints.superblocks
         outputs: list[tuple[torch.Tensor, Padding | None]] = []
-        for index, superblock in enumerate(self.blocks):
+        for index, superblock in enumerate(self.blocks[: self._depth(taps)]):
             for block in superblock.children():
                 x, padding = block(x, padding)
             taps.record(f"blocks_{index}", x, padding)
@@ -277,6 +286,13 @@ class ResNet1dEncoder(ConvEncoder):
             x, padding = self.head_block(x, padding)
             taps.record("head_block", x, padding)
         return x, padding
+
+    def _depth(self, taps: Taps) -> int:
+        """Number of superblocks to run: those behind the last endpoint have no influence on the output."""
+        if self._endpoints is None:
+            return len(self.blocks)
+        tapped = [index + 1 for index in range(len(self.blocks)) if f"blocks_{index}" in taps.names]
+        return max([self._endpoints.superblocks[-1] + 1, *tapped])
 
     def _endpoint(
         self, superblock: int, x: torch.Tensor, padding: Padding | None, taps: Taps

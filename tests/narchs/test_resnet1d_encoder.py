@@ -247,6 +247,19 @@ def test_inner_stages_by_number_and_name():
         encoder.forward_hid_feats(x, layers=[4])
 
 
+def test_superblocks_without_influence_are_reported_and_not_run(caplog):
+    encoder = small_resnet1d(multilayer=True, endpoint_layers=[1, 2]).eval()
+    assert "without influence" in caplog.text
+    x = random_input(encoder, 1, 20)
+    runs = []
+    encoder.blocks[2][0].register_forward_hook(lambda *_: runs.append(1))
+    h, _ = encoder(x)
+    assert not runs
+    outputs = encoder.forward_hid_feats(x, layers=[3])
+    assert outputs.feats[3].shape == (1, 16, 3)
+    assert torch.equal(outputs.output, h)
+
+
 def test_full_lengths_and_masks_are_accepted():
     encoder = small_resnet1d().eval()
     x = random_input(encoder, 2, 16)
