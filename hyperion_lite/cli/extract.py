@@ -17,30 +17,42 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--model", required=True, help=".pth file, model, checkpoint or experiment directory, or hf:org/repo")
+    parser.add_argument(
+        "--model", required=True, help=".pth file, model, checkpoint or experiment directory, or hf:org/repo"
+    )
     parser.add_argument(
         "--input",
         required=True,
         help="folder of audio; text list of paths; CSV with columns id and storage_path; Kaldi wav.scp; dataset.yaml",
     )
     parser.add_argument("--output", required=True, help="out.npz, out.parquet, or ark,scp:out")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to compute (default: auto)")
+    parser.add_argument(
+        "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to compute (default: auto)"
+    )
     parser.add_argument("--model-name", default="model", help="which weights of a checkpoint, for instance swa_model")
     parser.add_argument(
         "--frontend-rules", default="auto", choices=("auto", "legacy", "modern"), help="release rules of the features"
     )
-    parser.add_argument("--chunk-length", type=float, default=0.0, help="seconds that the encoder sees at a time, 0 for all")
+    parser.add_argument(
+        "--chunk-length", type=float, default=0.0, help="seconds that the encoder sees at a time, 0 for all"
+    )
     parser.add_argument("--embed-layer", type=int, default=None, help="head layer to take; the model's by default")
     parser.add_argument(
         "--channels", default="mean", help="files of several channels: mean (default), error, or the index of a channel"
     )
-    parser.add_argument("--batch-seconds", type=float, default=None, help="audio in a batch (default: 60 on CPU, 600 on CUDA)")
+    parser.add_argument(
+        "--batch-seconds", type=float, default=None, help="audio in a batch (default: 60 on CPU, 600 on CUDA)"
+    )
     parser.add_argument("--num-readers", type=int, default=2, help="threads that read and resample files (default: 2)")
-    parser.add_argument("--overwrite", action="store_true", help="forget what an earlier job wrote; otherwise it is continued")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="forget what an earlier job wrote; otherwise it is continued"
+    )
     parser.add_argument(
         "--accept-truncated", action="store_true", help="use what there is of files that end before their header says"
     )
-    parser.add_argument("--allow-pipes", action="store_true", help="run the shell commands of a wav.scp (refused by default)")
+    parser.add_argument(
+        "--allow-pipes", action="store_true", help="run the shell commands of a wav.scp (refused by default)"
+    )
     parser.add_argument(
         "--fold-batch-norm", action="store_true", help="fold batch norms into convolutions: faster, equal to about 1e-5"
     )
@@ -60,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from hyperion_lite.models.wav2xvectors.wav2xvector import Wav2XVector
 
     device = _device(args.device)
-    utterances = list_utterances(args.input)
+    utterances = list_utterances(args.input, args.allow_pipes)
     model = Wav2XVector.auto_load(args.model, args.model_name, map_location=device, frontend_rules=args.frontend_rules)
     policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer)
     store = EmbeddingStore(args.output, policy, args.overwrite)
@@ -128,6 +140,8 @@ def _channels(text: str) -> Any:
 def _report(summary: Summary, total: int, output: str) -> None:
     for name, reason in summary.failures:
         print(f"failed: {name}: {reason}", file=sys.stderr)
+    if summary.silent:
+        print(f"silent, their embeddings mean nothing: {', '.join(summary.silent)}", file=sys.stderr)
     print(
         f"{summary.written} embedded, {summary.skipped} done before, {len(summary.failures)} failed; "
         f"{summary.audio_seconds / 3600:.3f} h of audio in {summary.wall_seconds:.1f} s ({summary.times_real_time:.0f} x real time), "

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 HELP = "cosine scores of embedding pairs or a trial list"
 _MOST_FOR_ALL = 50
@@ -23,45 +26,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print ``id1,id2,score`` rows; 0 when all pairs were scored."""
+    """Print ``modelid,segmentid,score`` rows; 0 when all pairs were scored."""
+    from hyperion_lite.core.atomic import atomic_file
+    from hyperion_lite.core.errors import ConfigError
     from hyperion_lite.extraction.embedding_files import read_embeddings
     from hyperion_lite.extraction.scoring import cosine_scores
 
     enrolment = read_embeddings(args.embeddings)
     test = read_embeddings(args.test) if args.test else enrolment
-    pairs = _pairs(args, enrolment.ids, test.ids)
+    pairs, labels = _pairs(args, enrolment.ids, test.ids)
     try:
         scores = cosine_scores(enrolment, test, pairs)
     except KeyError as error:
-        print(f"hyperion-lite score: error: {error.args[0]}", file=sys.stderr)
-        return 2
+        raise ConfigError(error.args[0]) from error
     lines = ["modelid,segmentid,score\n"]
     lines += [f"{_quoted(a)},{_quoted(b)},{score:.6f}\n" for (a, b), score in zip(pairs, scores, strict=True)]
     if args.output:
-        from hyperion_lite.core.atomic import atomic_file
-
         with atomic_file(args.output) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")
     else:
         sys.stdout.writelines(lines)
+    if labels is not None:
+        _report(scores[labels], scores[~labels])
     return 0
+
+
+def _report(target: np.ndarray, nontarget: np.ndarray) -> None:
+    from hyperion_lite.metrics.verification import equal_error_rate, min_dcf
+
+    if not len(target) or not len(nontarget):
+        print(f"no error rates: {len(target)} target and {len(nontarget)} non-target trials", file=sys.stderr)
+        return
+    print(
+        f"EER {100 * equal_error_rate(target, nontarget):.2f} %, minDCF(0.01) {min_dcf(target, nontarget):.3f}; "
+        f"{len(target)} target and {len(nontarget)} non-target trials",
+        file=sys.stderr,
+    )
 
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n') else text
 
 
-def _pairs(args: argparse.Namespace, enrolment: list[str], test: list[str]) -> list[tuple[str, str]]:
+def _pairs(
+    args: argparse.Namespace, enrolment: list[str], test: list[str]
+) -> tuple[list[tuple[str, str]], np.ndarray | None]:
+    """The pairs to score and, where the trial list has labels, which of them are targets."""
     from hyperion_lite.core.errors import ConfigError
+    from hyperion_lite.data.manifests import TrialKey, load_trials
 
     if args.pair:
-        return [tuple(args.pair)]
+        return [(args.pair[0], args.pair[1])], None
     if args.trials:
-        return read_trial_pairs(Path(args.trials))
+        trials = load_trials(args.trials)
+        return list(trials), trials.target if isinstance(trials, TrialKey) else None
     if len(enrolment) > _MOST_FOR_ALL or len(test) > _MOST_FOR_ALL:
         raise ConfigError(
             f"give --pair or --trials: all pairs are printed only for up to {_MOST_FOR_ALL} embeddings a side"
         )
-    if not args.test:
-        return list(itertools.combinations(enrolment, 2))
-    return list(itertools.product(enrolment, test))
+    return list(itertools.product(enrolment, test) if args.test else itertools.combinations(enrolment, 2)), None

@@ -79,9 +79,7 @@ def read_embeddings(path: str | Path) -> Embeddings:
         EmbeddingFileError: not such a file.
     """
     text = str(path)
-    for prefix in (*_KALDI_PREFIXES, "scp:"):
-        text = text.removeprefix(prefix)
-    target = Path(text.split(",")[0])
+    target = output_path(text) if text.startswith(_KALDI_PREFIXES) else Path(text.removeprefix("scp:"))
     if not target.is_file():
         raise FileNotFoundError(f"there are no embeddings at {target}")
     readers = {".npz": _read_npz, ".parquet": _read_parquet, ".ark": _read_kaldi, ".scp": _read_kaldi}

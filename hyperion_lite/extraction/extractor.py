@@ -48,6 +48,7 @@ class Summary:
         written: embeddings computed now.
         skipped: utterances that an earlier job had done.
         failures: (id, reason) of those that failed.
+        silent: ids of those that hold no signal; they are embedded, but it means nothing.
         audio_seconds: seconds of audio embedded now.
         wall_seconds: duration of the job.
         padded_share: share of padding in the batches.
@@ -56,6 +57,7 @@ class Summary:
     written: int = 0
     skipped: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
     audio_seconds: float = 0.0
     wall_seconds: float = 0.0
     padded_share: float = 0.0
@@ -149,7 +151,7 @@ class EmbeddingExtractor:
         try:
             info = self.reader.info(utterance.source, id=utterance.id)
         except _FAILURES as error:
-            return _reason(error)
+            return _reason(error, utterance.id)
         return max(0.0, info.num_samples / info.sample_freq - utterance.start)
 
     def _read_ahead(
@@ -170,7 +172,7 @@ class EmbeddingExtractor:
         try:
             return self.reader.read(utterance.source, utterance.start, utterance.duration, utterance.id).audio
         except _FAILURES as error:
-            return _reason(error)
+            return _reason(error, utterance.id)
 
     def _embed_batch(
         self,
@@ -201,7 +203,7 @@ class EmbeddingExtractor:
             vectors = self._forward([wave for _, wave in good])
         except (TooShortError, ValueError) as error:
             if len(good) == 1:
-                summary.failures.append((good[0][0].id, _reason(error)))
+                summary.failures.append((good[0][0].id, _reason(error, good[0][0].id)))
             else:
                 # one item spoils the batch: find out which
                 for item in good:
@@ -212,6 +214,8 @@ class EmbeddingExtractor:
             if not ok:
                 summary.failures.append((utterance.id, "the embedding is not finite"))
             else:
+                if not wave.any():
+                    summary.silent.append(utterance.id)
                 summary.written += 1
                 summary.audio_seconds += len(wave) / self.model.sample_frequency
         store.add([u.id for (u, _), ok in zip(good, finite, strict=True) if ok], vectors[finite])
@@ -228,8 +232,10 @@ class EmbeddingExtractor:
         return embeddings.float().cpu().numpy()
 
 
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _reason(error: BaseException, id: str) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    # the report has the id in front already
+    return text.removeprefix(f"{id!r}: ")
 
 
 def _check_distinct(utterances: Sequence[Utterance]) -> None:

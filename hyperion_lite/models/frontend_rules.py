@@ -56,7 +56,7 @@ def _rules_of_filter_bank(audio_feats: Any, stored: torch.Tensor | None) -> str 
     options = AudioFeatsFactory.filter_args(**audio_feats)
     for rules in ("legacy", "modern"):
         options[RULES_KEY] = rules
-        computed = AudioFeatsFactory.create(**options)._fb
+        computed = AudioFeatsFactory.create(**options).get_buffer("_fb")
         if computed.shape == stored.shape and torch.allclose(
             computed.double(), stored.double(), rtol=0, atol=_TOLERANCE
         ):

@@ -15,7 +15,7 @@ _MOST_NAMES = 20
 
 def optional_names(model: nn.Module) -> set[str]:
     """Tensors that a file may lack: those that a module lists in ``optional_state_keys`` (tables it computes, counters)."""
-    names = set()
+    names: set[str] = set()
     for prefix, module in model.named_modules():
         lead = f"{prefix}." if prefix else ""
         names.update(f"{lead}{key}" for key in getattr(module, "optional_state_keys", ()))

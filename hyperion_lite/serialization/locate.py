@@ -129,7 +129,7 @@ def _read_experiment(folder: Path, model_name: str) -> ModelArtifact:
             artifact = reader(path, model_name)
         except (ModelFileError, FileNotFoundError) as error:
             problems.append(f"{path.name}: {error}")
-            logger.warning("skipped an unreadable checkpoint, the one before it is used: %s", error)
+            logger.warning("skipped an unreadable checkpoint, the one before is used: %s", error)
             continue
         logger.info("%s: loading %s", folder, path.name)
         return artifact

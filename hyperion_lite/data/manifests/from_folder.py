@@ -86,7 +86,7 @@ def dataset_from_folder(
     if not files:
         raise FileNotFoundError(f"no audio files ({', '.join(suffixes)}) below {base}")
     columns = {
-        "id": pa.array(_ids([file.relative_to(base) for file in files]), pa.string()),
+        "id": pa.array(ids_of_files([file.relative_to(base) for file in files]), pa.string()),
         "storage_path": pa.array([os.path.abspath(file) for file in files], pa.string()),
     }
     if speaker_level is not None:
@@ -95,7 +95,12 @@ def dataset_from_folder(
     return HyperDataset.from_recordings(recordings)
 
 
-def _ids(paths: list[Path]) -> list[str]:
+def ids_of_files(paths: list[Path]) -> list[str]:
+    """Ids of files by their paths relative to a common folder: ``spk1/session/a.wav`` is ``spk1-session-a``.
+
+    Raises:
+        ManifestError: two files would have the same id.
+    """
     # white space would break lists whose fields are separated by it
     plain = ["-".join("_".join(part.split()) for part in path.with_suffix("").parts) for path in paths]
     counts = Counter(plain)

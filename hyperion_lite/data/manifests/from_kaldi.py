@@ -52,7 +52,7 @@ def dataset_from_kaldi(
     base = Path(folder)
     if not (base / "wav.scp").is_file():
         raise FileNotFoundError(f"no {base / 'wav.scp'}: not a Kaldi data folder")
-    recordings = _recordings(base, allow_pipes)
+    recordings = recordings_from_scp(base / "wav.scp", allow_pipes)
     if read_durations:
         reader = AudioReader(allow_pipes=allow_pipes)
         recordings = with_durations(recordings, reader, num_jobs, progress, skip_bad)
@@ -79,12 +79,20 @@ def _absolute(base: Path, storage_path: str) -> str:
     return os.path.abspath(storage_path)
 
 
-def _recordings(base: Path, allow_pipes: bool) -> RecordingSet:
-    entries = _pairs(base / "wav.scp")
+def recordings_from_scp(scp: str | os.PathLike[str], allow_pipes: bool = False) -> RecordingSet:
+    """The recordings of a ``wav.scp``, with the lengths of a ``reco2dur`` beside it.
+
+    Raises:
+        ManifestError: a malformed line; names file and line.
+        PipeRefusedError: an entry is a shell command and ``allow_pipes`` is false.
+    """
+    scp = Path(scp)
+    base = scp.parent
+    entries = _pairs(scp)
     pipes = [id for id, path in entries.items() if is_pipe(path)]
     if pipes and not allow_pipes:
         raise PipeRefusedError(
-            base / "wav.scp",
+            scp,
             f"{len(pipes)} entries are shell commands, the first {entries[pipes[0]]!r}; a manifest must not run a shell. Write their "
             "output to files, or allow pipes if you trust this folder",
             pipes[0],
@@ -94,7 +102,7 @@ def _recordings(base: Path, allow_pipes: bool) -> RecordingSet:
     if (base / "reco2dur").is_file():
         known = {id: _number(base / "reco2dur", id, text) for id, text in _pairs(base / "reco2dur").items()}
         columns["duration"] = pa.array([known.get(id, float("nan")) for id in entries])
-    return RecordingSet(pa.table(columns), base / "wav.scp")
+    return RecordingSet(pa.table(columns), scp)
 
 
 def _number(path: Path, id: str, text: str) -> float:
