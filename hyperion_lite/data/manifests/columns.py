@@ -14,7 +14,7 @@ from hyperion_lite.core.config import nearest
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.manifests.arrow_tools import as_chunked, is_text, to_text
 
-_PANDAS_INDEX = re.compile(r"^(__index_level_\d+__|Unnamed: \d+)$")
+_PANDAS_INDEX = re.compile(r"^(__index_level_\d+__|Unnamed: \d+|)$")
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 _DECIMAL = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$|^-?(nan|inf|NaN|Inf)$"
 
@@ -181,10 +181,10 @@ def to_number(column: pa.ChunkedArray, name: str, integer: bool, problems: list[
 
 
 def infer_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A text column as int64 or float64 where that loses nothing: no leading zeros or plus signs, no empty column; otherwise as it is."""
+    """A text column as int64, float64 or bool where each value is written as such; otherwise, as with leading zeros, as it is."""
     if len(column) == column.null_count:
         return column
-    for pattern, type_ in ((_INTEGER, pa.int64()), (_DECIMAL, pa.float64())):
+    for pattern, type_ in ((_INTEGER, pa.int64()), (_DECIMAL, pa.float64()), ("^(true|false)$", pa.bool_())):
         if pc.all(pc.match_substring_regex(column, pattern)).as_py():
             return column.cast(type_)
     return column

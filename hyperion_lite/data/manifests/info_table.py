@@ -17,7 +17,7 @@ from hyperion_lite.data.manifests import arrow_tools
 from hyperion_lite.data.manifests.arrow_cache import CachedTable, open_cached
 from hyperion_lite.data.manifests.columns import ColumnRules, normalise
 from hyperion_lite.data.manifests.id_index import IdIndex
-from hyperion_lite.data.manifests.open_table import open_table
+from hyperion_lite.data.manifests.open_table import CACHED_ROWS, open_table
 from hyperion_lite.data.manifests.table_io import write_table
 
 if TYPE_CHECKING:
@@ -258,7 +258,11 @@ class InfoTable:
 
     def take(self: _T, rows: np.ndarray | Sequence[int]) -> _T:
         """The rows with these numbers, in that order; a number must not occur twice where ids are unique."""
-        return self._wrap(arrow_tools.take_rows(self._table, np.asarray(rows, np.int64)), self._file)
+        taken = self._wrap(arrow_tools.take_rows(self._table, np.asarray(rows, np.int64)), self._file)
+        if len(taken) >= CACHED_ROWS:
+            # made here once, it is shared with forked workers; each of them would make its own otherwise
+            taken._index = IdIndex.build(taken._columns["id"])
+        return taken
 
     def filter(
         self: _T,
