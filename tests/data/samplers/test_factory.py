@@ -1,0 +1,90 @@
+"""Samplers by type name."""
+
+from __future__ import annotations
+
+import pytest
+
+from hyperion_lite.core.parser import ArgumentParser
+from hyperion_lite.data.seg_sampler import SegSampler
+from hyperion_lite.data.seg_sampler_factory import SegSamplerFactory
+from tests.contracts.sampler_tester import fake_dataset, plain
+
+ALL_OPTIONS = {
+    "min_chunk_length": 2.0,
+    "max_chunk_length": 4.0,
+    "max_batch_length": 100.0,
+    "shuffle": True,
+    "class_name": "speaker",
+    "num_buckets": 4,
+    "num_segs_per_class": 2,
+    "seed": 5,
+}
+
+
+@pytest.mark.parametrize("sampler_type", list(SegSamplerFactory.sampler_types))
+def test_one_document_of_options_makes_every_type(sampler_type: str) -> None:
+    options = SegSamplerFactory.filter_args(sampler_type=sampler_type, learning_rate=0.1, **ALL_OPTIONS)
+    assert "learning_rate" not in options
+    sampler = SegSamplerFactory.create(fake_dataset(), **options)
+    assert type(sampler) is SegSamplerFactory.sampler_types[sampler_type]
+    assert sampler.seed == 5 and len(sampler) > 1
+    assert plain(sampler) == plain(type(sampler)(fake_dataset(), **sampler.get_config()))
+
+
+def test_base_sampler_in_either_spelling() -> None:
+    for name in ("base_sampler", "base_sampler_type"):
+        sampler = SegSamplerFactory.create(
+            fake_dataset(), "seg_chunk_sampler", **{name: "bucketing_seg_sampler"}, **ALL_OPTIONS
+        )
+        assert sampler.get_config()["base_sampler"] == "bucketing_seg_sampler"
+        assert SegSamplerFactory.filter_args(**{name: "x"}) == {name: "x"}
+
+
+def test_older_spellings() -> None:
+    sampler = SegSamplerFactory.create(fake_dataset(), "seg_sampler", batch_size=4)
+    assert isinstance(sampler, SegSampler) and {len(b) for b in sampler} == {4, 1}
+    chunks = SegSamplerFactory.create(
+        fake_dataset(), "random_seg_chunk_sampler", iters_per_epoch=2, length_sampling_method="maximum", **ALL_OPTIONS
+    )
+    assert chunks.get_config()["num_chunks_per_seg_epoch"] == 2
+    assert chunks.get_config()["length_sampling"] == "maximum"
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="unknown sampler_type 'seg_samplr', did you mean 'seg_sampler'"):
+        SegSamplerFactory.create(fake_dataset(), sampler_type="seg_samplr")  # type: ignore[arg-type]
+    for kind, base in (
+        ("bucketing_seg_sampler", "random_seg_chunk_sampler"),
+        ("bucketing_seg_sampler", "bucketing_seg_sampler"),
+        ("seg_chunk_sampler", "class_weighted_random_seg_chunk_sampler"),
+        ("seg_chunk_sampler", "seg_chunk_sampler"),
+        ("seg_chunk_sampler", "nonsense"),
+    ):
+        with pytest.raises(ValueError, match="base sampler"):
+            SegSamplerFactory.create(fake_dataset(), kind, base_sampler=base, **ALL_OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown sampler option 'max_batch_sise', did you mean 'max_batch_size'"):
+        SegSamplerFactory.create(fake_dataset(), "seg_sampler", max_batch_sise=4)
+    with pytest.raises(ValueError, match="needs min_chunk_length"):
+        SegSamplerFactory.create(fake_dataset(), "random_seg_chunk_sampler", max_batch_size=4)
+
+
+def test_command_line_options() -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    SegSamplerFactory.add_class_args(parser, prefix="sampler")
+    parsed = parser.parse_args(
+        [
+            "--sampler.sampler-type",
+            "bucketing_seg_sampler",
+            "--sampler.max_batch_length",
+            "90",
+            "--sampler.shuffle",
+            "true",
+        ]
+    )
+    options = SegSamplerFactory.filter_args(**parsed.sampler)
+    sampler = SegSamplerFactory.create(fake_dataset(), **options)
+    assert sampler.get_config()["max_batch_length"] == 90.0 and sampler.shuffle
+    for sampler_class in SegSamplerFactory.sampler_types.values():
+        other = ArgumentParser(exit_on_error=False)
+        sampler_class.add_class_args(other, "s")
+        assert "s.max_batch_size" in other.option_names()
