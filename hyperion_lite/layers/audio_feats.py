@@ -24,7 +24,7 @@ from hyperion_lite.layers.item_by_item import is_item_by_item, map_items
 _Module = TypeVar("_Module", bound=nn.Module)
 
 # Frames are processed in blocks of about this many samples: a block stays in the cache, and hours of audio need little memory.
-_CPU_BLOCK = 1 << 18
+_CPU_BLOCK = 1 << 17
 _DEVICE_BLOCK = 1 << 26
 
 
@@ -163,7 +163,7 @@ class AudioFeats(_TableModule):
         dtype = torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.wav2win._window.dtype)
         with torch.autocast(x.device.type, enabled=False):
             x = x.to(dtype)
-            if is_item_by_item(x):
+            if is_item_by_item(x, padding):
                 feats = map_items(self._compute, x, padding, self.geometry.num_frames(x.size(1)))
             else:
                 feats = self._compute(x, padding)

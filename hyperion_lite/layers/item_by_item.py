@@ -13,9 +13,9 @@ DEVICE_TYPES = frozenset({"cpu"})
 """Where: nothing is spent on padding, an utterance fits the cache, and the result is the same to the last bit alone and in a batch."""
 
 
-def is_item_by_item(x: torch.Tensor) -> bool:
+def is_item_by_item(x: torch.Tensor, padding: Padding | None) -> bool:
     """Whether the batch ``x`` is to be computed item by item."""
-    return x.device.type in DEVICE_TYPES and x.size(0) > 1
+    return x.device.type in DEVICE_TYPES and (x.size(0) > 1 or padding is not None)
 
 
 def map_items(

@@ -115,7 +115,7 @@ class MeanVarianceNorm(Configurable, nn.Module):
         flat = frames.reshape(frames.size(0), frames.size(1), -1)
         with torch.autocast(x.device.type, enabled=False):
             flat = flat.to(torch.promote_types(x.dtype, torch.float32))
-            if is_item_by_item(flat):
+            if is_item_by_item(flat, padding):
                 normalised = map_items(self._normalise, flat, padding, flat.size(1))
             elif padding is None:
                 normalised = self._normalise(flat)

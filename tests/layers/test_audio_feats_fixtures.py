@@ -14,8 +14,9 @@ from hyperion_lite.layers.mean_var_norm import MeanVarianceNorm
 from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
 from tests.helpers import have_shared, shared_path
 
-# The original computes the windows' variance, E[x^2] - E[x]^2 of values near -12, in float32; this is its own rounding error.
-LOOSE = {"mvn_slide_varonly": 3e-5}
+# Where the original's own float32 rounding is larger than the tolerance: the windows' variance as E[x^2] - E[x]^2 of values near -12,
+# and the logarithm at the nulls of a spectrum, where the FFT of another processor already differs.
+LOOSE = {"mvn_slide_varonly": 3e-5, "log_spec": 4e-5, "log_spec_mag": 4e-5}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterator
 
@@ -48,12 +49,26 @@ def test_an_item_is_the_same_alone_and_in_a_batch(lengths, mvn, rules, fill, dou
 
 
 @pytest.fixture(params=["item by item", "as a batch"], autouse=True)
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test runs both ways of computing a batch, the one of the CPU and the one of other devices."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "as a batch":
             patch.setattr("hyperion_lite.layers.item_by_item.DEVICE_TYPES", frozenset())
-        yield
+        yield request.param
+
+
+def test_on_the_cpu_a_batch_is_bit_equal_to_its_items(way):
+    same = torch.equal if way == "item by item" else functools.partial(torch.allclose, atol=1e-4)
+    front_end = AudioFeatsMVN(FEATS, {**SLIDING, "norm_var": True}).eval()
+    x = torch.randn(3, 9000)
+    lengths = torch.tensor([9000, 7001, 300])
+    out, frames = front_end(x, lengths)
+    assert frames is not None
+    for b in range(3):
+        alone, _ = front_end(x[b : b + 1, : lengths[b]])
+        assert same(alone[0], out[b, : frames[b]])
+        padded, _ = front_end(x[b : b + 1], lengths[b : b + 1])
+        assert same(padded, out[b : b + 1])
 
 
 def test_normalisation_exists_only_if_the_configuration_asks_for_it():
