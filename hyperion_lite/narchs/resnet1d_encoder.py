@@ -24,7 +24,6 @@ from hyperion_lite.narchs.endpoint_merge import crop_endpoints
 from hyperion_lite.narchs.resnet1d_layout import EndpointLayout, StemSettings, crop_starts, per_superblock
 from hyperion_lite.narchs.weight_init import init_conv_weights
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -149,17 +148,9 @@ class ResNet1dEncoder(ConvEncoder):
         channels = self._channels[-1]
         if self._endpoints is not None:
             channels = endpoint_channels or self._channels[self._endpoints.reference]
-            if self._endpoints.superblocks[-1] < count - 1:
-                logger.warning(
-                    "endpoint_layers = %s leave the superblocks behind the last of them without influence on the output",
-                    endpoint_layers,
-                )
             self._make_endpoints(self._endpoints, spec, channels, multilayer_concat, upsampling_mode)
         self.multilayer_concat = multilayer and multilayer_concat
-        self.head_block = None
-        if head_channels > 0:
-            head_conv = make_conv(1, channels, head_channels)
-            self.head_block = ConvNormAct(head_conv, NoNorm(), make_activation(head_act), False, "1")
+        self.head_block = _head_block(channels, head_channels, head_act) if head_channels > 0 else None
         self.out_channels = head_channels or channels
         self.layer_names = ("in_block", *(f"blocks_{i}" for i in range(count)))
         self.stage_names = self.layer_names + self._late_stages()
@@ -199,6 +190,11 @@ class ResNet1dEncoder(ConvEncoder):
     def _make_endpoints(
         self, layout: EndpointLayout, spec: BlockSpec, out_channels: int, concat: bool, upsampling_mode: Any
     ) -> None:
+        last = layout.superblocks[-1] + 1
+        if last < len(layout.scales):
+            logger.warning(
+                "endpoint_layers end at %d: the superblocks behind it are without influence on the output", last
+            )
         self.endpoint_blocks = nn.ModuleList()
         self._endpoint_numbers: dict[int, int] = {}
         for superblock in layout.superblocks:
@@ -328,3 +324,7 @@ def _stem_block(spec: BlockSpec, in_feats: int, kernel_size: int, stride: int) -
     bias = not (spec.use_norm and spec.norm_before)
     conv = make_conv(1, in_feats, spec.in_channels, kernel_size, stride, bias=bias)
     return ConvNormAct(conv, spec.norm(spec.in_channels), spec.act(), spec.norm_after, "1")
+
+
+def _head_block(in_channels: int, out_channels: int, act: str | dict[str, Any] | None) -> ConvNormAct:
+    return ConvNormAct(make_conv(1, in_channels, out_channels), NoNorm(), make_activation(act), False, "1")
