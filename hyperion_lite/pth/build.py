@@ -27,9 +27,10 @@ def apply_state(machine: Machine, target: Any, state: Any) -> None:
     elif kind is NumpyDType:
         _set_dtype_state(target, state)
     elif isinstance(target, (OrderedDict, Counter)):
+        machine.copy(len(state) if isinstance(state, dict) else 0)
         set_attributes(target.__dict__, kind, state)
     elif isinstance(target, (TensorRef, TensorNode)):
-        set_tensor_attributes(target, state)
+        set_tensor_attributes(machine, target, state)
     elif kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         from hyperion_lite.pth.numpy_values import set_array_state
 
@@ -51,11 +52,12 @@ def set_attributes(attributes: dict[str, Any], kind: type, state: Any) -> None:
         attributes[name] = value
 
 
-def set_tensor_attributes(target: TensorRef | TensorNode, state: Any) -> None:
+def set_tensor_attributes(machine: Machine, target: TensorRef | TensorNode, state: Any) -> None:
     """Python attributes of a parameter or tensor subclass: a dictionary, or (dictionary, slots), or something else."""
     parts = state if type(state) is tuple and len(state) == 2 else (state,)
     if all(part is None or isinstance(part, dict) for part in parts):
         for part in parts:
+            machine.copy(len(part or ()))
             target.attributes.update(part or {})
     else:
         target.attributes["state"] = state

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from hyperion_lite.pth.container import Container
+from hyperion_lite.pth.dtypes import DTYPES
 from hyperion_lite.pth.errors import PthError
 from hyperion_lite.pth.legacy_container import LegacyContainer
 from hyperion_lite.pth.limits import DEFAULT_LIMITS, Limits
@@ -66,9 +67,10 @@ class PthFile:
     def metadata(self) -> dict[str, Any]:
         """Facts about the file.
 
-        Always there: `format` (`zip`, `legacy`, `torchscript`), `byteorder`, `protocol`, `version`, `file_bytes`,
-        `pickle_bytes`, `num_tensors` (distinct), `num_parameters` (their elements), `num_storages`, `storage_bytes`,
-        `checksums` (whether there are any), `trailing_bytes` (behind the archive), and `unreferenced_bytes`: bytes of storages that no tensor looks into.
+        Always there: `format` (`zip`, `legacy`, `torchscript`), `byteorder`, `protocol`, `version`, `checksums` (whether
+        there are any), `file_bytes`, `pickle_bytes`, `num_tensors` (distinct), `num_parameters` (their elements),
+        `num_storages`, `storage_bytes`, `trailing_bytes` (behind the archive), and `unreferenced_bytes`: bytes of
+        storages that no tensor looks into.
         Zip archives besides: `prefix`, `entries`, `compressed_entries`, `comment`, `unreferenced_entries`.
         """
         with self._lock:
@@ -103,9 +105,11 @@ class PthFile:
         for tensor in self._survey.tensors:
             if tensor.storage is not None:
                 start = tensor.storage.base_offset * tensor.storage.dtype.itemsize
-                packed = -(-tensor.numel // max(tensor.nbytes // tensor.itemsize, 1)) or 1
-                first, last = (start + edge // packed * tensor.itemsize for edge in tensor.span)
-                spans[tensor.storage.base.key].append((first, last + (tensor.itemsize if packed > 1 else 0)))
+                size, packed = tensor.itemsize, DTYPES[tensor.dtype].packed
+                first, last = tensor.span
+                spans[tensor.storage.base.key].append(
+                    (start + first // packed * size, start - (-last // packed) * size)
+                )
         unused = 0
         for key, storage in self._container.storages.items():
             end = covered = 0
@@ -125,7 +129,8 @@ class PthFile:
             return name
         found = self.tensors.get(name)
         if found is None:
-            near = difflib.get_close_matches(name, self.tensors, 3, 0.5) if len(self.tensors) <= 10_000 else []
+            candidates = [known for known in self.tensors if len(known) < 300] if len(name) < 300 else []
+            near = difflib.get_close_matches(name, candidates, 3, 0.5) if len(candidates) <= 10_000 else []
             hint = f"; the nearest are {', '.join(near)}" if near else f"; there are {len(self.tensors)} tensors"
             raise KeyError(f"no tensor {name!r} in {self.path or 'the file'}{hint}")
         return found

@@ -210,6 +210,7 @@ def _newobj(m: Machine, args: tuple) -> Any:
     """`copyreg.__newobj__(class, *arguments)`: what NEWOBJ does, written as a call."""
     if not args:
         raise PthFormatError("an object without a class")
+    m.copy(len(args))
     return m.call(args[0], args[1:])
 
 

@@ -38,7 +38,9 @@ class LegacyContainer(Container):
         self._read_head()
         start = self._position
         self.root, self.protocol = self._pickle("value", self._persistent_load)
-        self.facts.update(version=str(PROTOCOL_VERSION), pickle_bytes=self._position - start, trailing_bytes=0, checksums=False)
+        self.facts.update(
+            version=str(PROTOCOL_VERSION), pickle_bytes=self._position - start, trailing_bytes=0, checksums=False
+        )
         keys, _ = self._pickle("key list")
         self._window = b""
         self._locate_storages(keys)

@@ -14,7 +14,7 @@ from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque, StorageRef, 
 
 _CHEAP_KEYS = frozenset({str, bytes, bool, type(None)})
 _HASHABLE = (
-    str, bytes, int, float, complex, range, type(None), type(Ellipsis), type(NotImplemented),
+    str, bytes, bool, float, complex, type(None), type(Ellipsis), type(NotImplemented),
     Opaque, NumpyDType, StorageRef, TensorRef, TensorNode,
 )  # fmt: skip
 # Integers below this are too close together to collide often, whatever a file chooses.
@@ -176,6 +176,9 @@ class Machine:
                 if type(item) in (tuple, frozenset):
                     self.copy(len(item))
                     below.extend(item)
+                elif type(item) is int:
+                    # The hash of an integer is not kept: it costs its length each time.
+                    self.copy(item.bit_length() >> 3)
                 elif not (isinstance(item, _HASHABLE) or _is_numpy_scalar(item)):
                     raise PthFormatError(f"unhashable {type(item).__name__} as a dictionary key or set element")
             level = below

@@ -149,6 +149,7 @@ def make_array(m: Machine, args: tuple) -> Any:
         return Opaque("numpy._core.numeric", "_frombuffer", args)
     _check_shape(shape, dtype.itemsize, len(data))
     m.spend(112)
+    m.copy(len(data))
     if not len(data):
         return np.zeros(shape, dtype, order)
     array = np.frombuffer(data, dtype).reshape(shape, order=order)

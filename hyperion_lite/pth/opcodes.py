@@ -219,7 +219,7 @@ def _long_binput(m: Machine, pos: int) -> int:
 
 @opcode(b"\x94")
 def _memoize(m: Machine, pos: int) -> int:
-    m.spend(40)
+    m.spend(100)
     index = len(m.memo)
     m.memo[index] = m.stack[-1]
     if index > m.memo_bound:
@@ -282,6 +282,7 @@ def _newobj_ex(m: Machine, pos: int) -> int:
     kwargs = m.stack.pop()
     args = m.stack.pop()
     kind = m.stack.pop()
+    m.copy(len(kwargs) if type(kwargs) is dict else 0)
     if type(kwargs) is not dict or not all(type(key) is str for key in kwargs):
         raise PthFormatError("keyword arguments are no dictionary with text keys")
     m.stack.append(m.call(kind, args, kwargs))

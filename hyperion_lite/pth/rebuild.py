@@ -99,9 +99,10 @@ def _tensor_v3(m: Machine, args: tuple) -> TensorRef:
     return _set_metadata(tensor, args[7] if len(args) > 7 else None)
 
 
-def _as_parameter(data: Any, requires_grad: Any) -> Any:
+def _as_parameter(m: Machine, data: Any, requires_grad: Any) -> Any:
     flag = _flag(requires_grad, "requires_grad")
     if type(data) is TensorRef:
+        m.copy(len(data.attributes))
         return data.derive(kind="parameter", requires_grad=flag)
     if isinstance(data, TensorNode):
         data.requires_grad = flag
@@ -113,7 +114,7 @@ def _parameter(m: Machine, args: tuple) -> Any:
     """`_rebuild_parameter(data, requires_grad, hooks)`, or `Parameter(data, requires_grad)`."""
     _expect(args, 1, 3)
     m.spend(300)
-    found = _as_parameter(args[0], args[1] if len(args) > 1 else True)
+    found = _as_parameter(m, args[0], args[1] if len(args) > 1 else True)
     return Opaque("torch.nn.parameter", "Parameter", args) if found is None else found
 
 
@@ -124,8 +125,7 @@ def _parameter_with_state(m: Machine, args: tuple) -> Any:
     if isinstance(found, Opaque):
         found.state = args[3]
     else:
-        m.copy(len(args[3]) if isinstance(args[3], dict) else 1)
-        set_tensor_attributes(found, args[3])
+        set_tensor_attributes(m, found, args[3])
     return found
 
 
@@ -137,10 +137,9 @@ def _from_type(m: Machine, args: tuple) -> Any:
     if isinstance(value, (TensorRef, TensorNode)):
         if type(kind) is not GlobalRef:
             raise PthFormatError("the class of a tensor is not a class name")
-        m.copy(len(state) if isinstance(state, dict) else 1)
         if type(value) is TensorRef and (kind.module, kind.name) != ("torch", "Tensor"):
             value.kind = "parameter" if kind.name == "Parameter" else kind.qualified_name
-        set_tensor_attributes(value, state)
+        set_tensor_attributes(m, value, state)
         return value
     return Opaque("torch._tensor", "_rebuild_from_type_v2", args)
 
@@ -223,6 +222,7 @@ def _device_tensor(m: Machine, args: tuple) -> Any:
         and is_text(args[1], f"torch.{args[0].dtype}")
     ):
         m.spend(300)
+        m.copy(len(args[0].attributes))
         return args[0].derive(device=args[2], requires_grad=_flag(args[3], "requires_grad"))
     return Opaque("torch._utils", "_rebuild_device_tensor_from_cpu_tensor", args)
 

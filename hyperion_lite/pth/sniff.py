@@ -57,7 +57,9 @@ def describe(head: bytes, size: int) -> PthError:
 
 def _describe_tar(head: bytes) -> PthError:
     if head[:100].rstrip(b"\0").removeprefix(b"./").split(b"/")[0] in _TAR_PARTS:
-        return PthUnsupportedError("a tar checkpoint of torch before 0.1.10; load and save it with an old torch first")
+        return PthUnsupportedError(
+            "a tar checkpoint of an early torch; load and save it with a torch that still reads it"
+        )
     return PthFormatError("a tar archive: unpack it first; it is no torch.save file")
 
 

@@ -153,6 +153,7 @@ def name_tensors(root: Any, survey: Survey, limits: Limits) -> tuple[dict[str, T
     """
     names: dict[str, TensorRef] = {}
     renamed: list[str] = []
+    numbers: dict[str, int] = {}
     chars = visits = 0
     on_path: set[int] = set()
     stack: list[tuple[int, str, Iterator[tuple[Any, Any]]]] = [(0, "", iter([("", root)]))]
@@ -167,10 +168,11 @@ def name_tensors(root: Any, survey: Survey, limits: Limits) -> tuple[dict[str, T
             if visits > 4 * limits.max_names or len(names) >= limits.max_names or chars > limits.max_name_chars:
                 raise PthLimitError(f"more than {len(names)} tensor names (Limits.max_names, max_name_chars)")
             if type(child) is TensorRef:
-                free = _free_name(name or ROOT_NAME, names)
-                if free != (name or ROOT_NAME):
-                    renamed.append(free)
-                names[free] = child
+                name = name or ROOT_NAME
+                if name in names:
+                    name = _free_name(name, names, numbers)
+                    renamed.append(name)
+                names[name] = child
             on_path.add(id(child))
             stack.append((id(child), name, children(child)))
             break
@@ -180,12 +182,11 @@ def name_tensors(root: Any, survey: Survey, limits: Limits) -> tuple[dict[str, T
     return names, renamed
 
 
-def _free_name(name: str, names: dict[str, TensorRef]) -> str:
-    if name not in names:
-        return name
-    number = 2
+def _free_name(name: str, names: dict[str, TensorRef], numbers: dict[str, int]) -> str:
+    number = numbers.get(name, 1) + 1
     while f"{name}#{number}" in names:
         number += 1
+    numbers[name] = number
     return f"{name}#{number}"
 
 

@@ -23,7 +23,7 @@ from hyperion_lite.pth import (
     open_pth,
 )
 from hyperion_lite.pth.machine import Machine
-from tests.pth.handmade import checkpoint, integer, make_zip, mapping, name, parts, pickled, text
+from tests.pth.handmade import checkpoint, integer, make_zip, mapping, name, parts, pickled, storage, tensor, text
 
 
 def run(data: bytes, **limits: int) -> Any:
@@ -343,3 +343,55 @@ def test_result_is_opaque_for_an_enum_called_on_its_value() -> None:
     value = value_of(name("package.module", "HeadType") + text("x-vector") + b"\x85R")
     assert isinstance(value, Opaque)
     assert value.args == ("x-vector",)
+
+
+class TestTimeIsBounded:
+    """Inputs of a few hundred kilobytes whose cost would be the square of their length."""
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            # One long integer hashed again and again.
+            b"\x8b" + struct.pack("<i", 100_000) + b"\x7f" * 100_000 + b"q\x000" + b"}h\x00Ns" * 50_000,
+            # One large dictionary as the state, the keywords or the attributes of many objects.
+            b"}(" + b"".join(text(str(i)) + b"N" for i in range(20_000)) + b"uq\x000"
+            + name("collections", "OrderedDict") + b")R" + b"h\x00b" * 50_000,
+            b"}(" + b"".join(text(str(i)) + b"N" for i in range(20_000)) + b"uq\x000"
+            + name("m", "C") + b"q\x010" + b"h\x01)h\x00\x92" * 50_000,
+            # One long tuple as the arguments of many.
+            b"(" + b"N" * 50_000 + b"tq\x000" + name("copyreg", "__newobj__") + b"q\x010" + b"h\x01h\x00R0" * 20_000,
+            # One array of text looked at again and again.
+            b"B" + struct.pack("<I", 400_000) + b"a\0\0\0" * 100_000 + b"q\x000" + name("numpy", "dtype") + text("U1")
+            + b"\x85Rq\x010" + name("numpy._core.numeric", "_frombuffer") + b"q\x02"
+            + b"(h\x00h\x01\x8a\x04\xa0\x86\x01\x00\x85" + text("C") + b"tq\x030" + b"h\x02h\x03R0" * 20_000,
+        ],
+        ids=["integer", "state", "keywords", "arguments", "text array"],
+    )  # fmt: skip
+    def test_repeated_use_of_one_large_value(self, attack: bytes) -> None:
+        import time
+
+        start = time.process_time()
+        with pytest.raises(PthError):
+            value_of(attack)
+        assert time.process_time() - start < 2
+
+    def test_many_tensors_of_one_name(self) -> None:
+        import time
+
+        one = b"h\x00h\x01"
+        body = (
+            text("k")
+            + b"q\x000"
+            + storage()
+            + b"q\x020"
+            + tensor(b"h\x02")
+            + b"q\x010"
+            + name("m", "C")
+            + b")R("
+            + one * 50_000
+        )
+        start = time.process_time()
+        with open_pth(checkpoint(body + b"u")) as file:
+            assert len(file.tensors) == 50_000
+            assert file.tensors.renamed[-1] == "k#50000"
+        assert time.process_time() - start < 3

@@ -114,7 +114,8 @@ class TestNodes:
         with open_pth(saved(value)) as file:
             assert file.read_tensor("int_repr").shape == (5,)
             assert bytes(file.read_tensor("int_repr")) == bytes(file.read_torch("int_repr").numpy())
-            assert file.metadata["unreferenced_bytes"] == 0
+            # Two elements to a byte, and a byte that torch pads the storage with.
+            assert file.metadata["unreferenced_bytes"] == file.root.parts["int_repr"].storage.nbytes - 5
 
     @pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
     def test_sparse(self, layout: str) -> None:
