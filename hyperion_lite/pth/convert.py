@@ -157,30 +157,10 @@ def quantize_to_safetensors(
     """
     with _opened(src) as file, _published(dst, file) as temporary:
         plan = _plan(file, include, exclude, None, fuse_weight_norm, prefix, "copy", verify)
-        kept = glob_list(keep)
-        taken = {tensor.name for tensor in plan.tensors}
-        written: list[PlannedTensor] = []
-        header = {"format": "pt"}
-        quantized = []
-        for tensor in plan.tensors:
-            if (
-                len(tensor.shape) < 2
-                or not is_floating(tensor.dtype)
-                or 0 in tensor.shape
-                or matches(tensor.name, kept)
-            ):
-                written.append(tensor)
-                continue
-            channel = next((value for glob, value in (axes or {}).items() if matches(tensor.name, [glob])), axis)
-            if f"{tensor.name}_scale" in taken:
-                raise ValueError(
-                    f"{tensor.name + '_scale'!r} is in the file already; keep {tensor.name!r} as it is, or exclude one"
-                )
-            written.extend(_quantized_pair(tensor, channel))
-            header[f"int8_axis:{tensor.name}"] = str(channel % len(tensor.shape))
-            quantized.append(tensor.name)
+        written, channel_axes = _quantized_plan(plan.tensors, glob_list(keep), axis, axes or {})
+        header = {"format": "pt", **{f"int8_axis:{name}": str(channel) for name, channel in channel_axes.items()}}
         size = write_safetensors(temporary, written, header, progress or _silent)
-    return ConversionReport(Path(dst), len(written), size, plan.fused, quantized=tuple(quantized))
+    return ConversionReport(Path(dst), len(written), size, plan.fused, quantized=tuple(channel_axes))
 
 
 def _plan(
@@ -257,6 +237,27 @@ def _cast(tensor: PlannedTensor, dtype: np.dtype) -> PlannedTensor:
         return cast
 
     return replace(tensor, dtype=dtype, load=load)
+
+
+def _quantized_plan(
+    tensors: list[PlannedTensor], keep: list[str] | None, axis: int, axes: Mapping[str, int]
+) -> tuple[list[PlannedTensor], dict[str, int]]:
+    """What is written in place of ``tensors``, and the channel axis of those that are quantised."""
+    taken = {tensor.name for tensor in tensors}
+    written: list[PlannedTensor] = []
+    channel_axes = {}
+    for tensor in tensors:
+        if len(tensor.shape) < 2 or not is_floating(tensor.dtype) or 0 in tensor.shape or matches(tensor.name, keep):
+            written.append(tensor)
+            continue
+        if f"{tensor.name}_scale" in taken:
+            raise ValueError(
+                f"{tensor.name + '_scale'!r} is in the file already; keep {tensor.name!r} as it is, or exclude one"
+            )
+        channel = next((value for glob, value in axes.items() if matches(tensor.name, [glob])), axis)
+        written.extend(_quantized_pair(tensor, channel))
+        channel_axes[tensor.name] = channel % len(tensor.shape)
+    return written, channel_axes
 
 
 def _quantized_pair(tensor: PlannedTensor, axis: int) -> tuple[PlannedTensor, PlannedTensor]:
