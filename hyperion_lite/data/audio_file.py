@@ -17,7 +17,7 @@ from hyperion_lite.data.audio_errors import (
     AudioTruncatedError,
     PipeRefusedError,
 )
-from hyperion_lite.data.audio_headers import DataExtent, data_extent
+from hyperion_lite.data.audio_headers import DataExtent, PcmLayout, data_extent
 from hyperion_lite.data.audio_kind import describe_bytes
 from hyperion_lite.data.kaldi_io import FilePart, archive_position, audio_start, is_pipe, read_archive_item
 from hyperion_lite.data.ogg_tail import exact_seek_limit
@@ -77,6 +77,7 @@ class AudioFile:
         self._position = 0
         self._start = 0
         self._seek_limit: int | None = None
+        self._pcm: PcmLayout | None = None
         if is_pipe(path):
             self._open_pipe(allow_pipes)
         else:
@@ -119,7 +120,9 @@ class AudioFile:
             AudioTruncatedError: fewer samples could be decoded than the file promises.
             AudioContentError: NaN or infinity.
         """
-        if self._array is not None:
+        if self._pcm is not None:
+            audio = self._read_pcm(self._pcm, start, count)
+        elif self._array is not None:
             audio = self._array[start : start + count]
         else:
             try:
@@ -134,7 +137,7 @@ class AudioFile:
                 f"truncated or damaged: expected {self.num_samples} samples, found {start + len(audio)} ({self.format})",
                 self.id,
             )
-        if not (self._sound is not None and self._sound.subtype in _CANNOT_HOLD_NAN):
+        if self.format.rpartition("/")[2] not in _CANNOT_HOLD_NAN:
             self._check_finite(audio, start)
         return audio
 
@@ -191,6 +194,9 @@ class AudioFile:
         extent = data_extent(self._handle, os.fstat(self._handle.fileno()).st_size, self._start)
         if extent is not None and extent.truncated and self.truncated == "error":
             raise self._truncated(extent)
+        if extent is not None and extent.pcm is not None and extent.promised > 0:
+            self._use_pcm(extent, extent.pcm)
+            return
         # in an archive an unknown length has no end to be told by
         patch = extent.patch if extent is not None and position is None else None
         source = self.path if position is None and patch is None else FilePart(self._handle, self._start, patch)
@@ -198,6 +204,29 @@ class AudioFile:
             self._sound = soundfile.SoundFile(source)
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
             raise self._not_audio(error) from error
+
+    def _use_pcm(self, extent: DataExtent, pcm: PcmLayout) -> None:
+        # such samples need no decoder: reading them here gives the same numbers in half the time
+        self._pcm = pcm
+        self.sample_freq, self.channels = pcm.sample_freq, pcm.channels
+        self.num_samples = min(extent.promised, extent.available) // extent.frame
+        self.format = "WAV/PCM_16" if pcm.dtype == "<i2" else "WAV/FLOAT"
+
+    def _read_pcm(self, pcm: PcmLayout, start: int, count: int) -> np.ndarray:
+        frame = np.dtype(pcm.dtype).itemsize * pcm.channels
+        count = min(count, self.num_samples - start)
+        self._handle.seek(self._start + pcm.offset + start * frame)
+        raw = bytearray(count * frame)
+        filled = 0
+        while filled < len(raw) and (got := self._handle.readinto(memoryview(raw)[filled:])):
+            filled += got
+        samples = np.frombuffer(raw, pcm.dtype, filled // frame * pcm.channels)
+        if pcm.dtype == "<i2":
+            audio = samples.astype(np.float32)
+            audio *= np.float32(1 / 32768)
+        else:
+            audio = samples.astype(np.float32, copy=False)
+        return audio if pcm.channels == 1 else audio.reshape(-1, pcm.channels)
 
     def _file_errors(self, path: str) -> _FileErrors:
         return _FileErrors(path, self)

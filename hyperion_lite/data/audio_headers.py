@@ -16,6 +16,23 @@ _HEAD = 1024
 
 
 @dataclass(frozen=True)
+class PcmLayout:
+    """Where the samples of a plain WAV lie.
+
+    Attributes:
+        sample_freq: in Hz.
+        channels: interleaved channels.
+        dtype: numpy type of a sample, ``<i2`` or ``<f4``.
+        offset: byte in the audio file where the samples begin.
+    """
+
+    sample_freq: int
+    channels: int
+    dtype: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class DataExtent:
     """Size of the sample data of a file, in bytes.
 
@@ -24,12 +41,14 @@ class DataExtent:
         available: what lies between the start of the data and the end of the file.
         frame: bytes of one sample of all channels (of one block, for block codecs).
         patch: (position, bytes) to put in the place of a size of 0 that means "unknown", which decoders take at its word.
+        pcm: layout of the samples, for the WAV files that need no decoder: 16-bit integers and 32-bit floats.
     """
 
     promised: int
     available: int
     frame: int
     patch: tuple[int, bytes] | None = None
+    pcm: PcmLayout | None = None
 
     @property
     def truncated(self) -> bool:
@@ -79,18 +98,18 @@ def _is_streaming_size(size: int) -> bool:
 
 
 def _riff(reader: _ChunkReader, order: str) -> DataExtent | None:
-    offset, frame, wide_size = 12, 1, 0
+    offset, frame, wide_size, fields = 12, 1, 0, b""
     for _ in range(_MAX_CHUNKS):
         header = reader.read(offset, 8)
         if len(header) < 8:
             return None
         name, size = header[:4], struct.unpack(order + "I", header[4:])[0]
         if name == b"ds64":
-            fields = reader.read(offset + 8, 16)
-            wide_size = struct.unpack("<Q", fields[8:16])[0] if len(fields) == 16 else 0
+            wide = reader.read(offset + 8, 16)
+            wide_size = struct.unpack("<Q", wide[8:16])[0] if len(wide) == 16 else 0
         elif name == b"fmt ":
-            fields = reader.read(offset + 8, 14)
-            frame = struct.unpack(order + "H", fields[12:14])[0] if len(fields) == 14 else 1
+            fields = reader.read(offset + 8, 16)
+            frame = struct.unpack(order + "H", fields[12:14])[0] if len(fields) == 16 else 1
         elif name == b"data":
             if size == 0xFFFFFFFF and wide_size:
                 size = wide_size
@@ -100,9 +119,19 @@ def _riff(reader: _ChunkReader, order: str) -> DataExtent | None:
                 return DataExtent(whole, available, frame, (offset + 4, struct.pack(order + "I", whole)))
             if _is_streaming_size(size) and not wide_size:
                 return None
-            return DataExtent(size, available, frame)
+            return DataExtent(size, available, frame, pcm=_pcm_layout(fields, offset + 8) if order == "<" else None)
         offset += 8 + size + (size & 1)
     return None
+
+
+def _pcm_layout(fields: bytes, offset: int) -> PcmLayout | None:
+    if len(fields) < 16:
+        return None
+    tag, channels, rate, _, frame, bits = struct.unpack("<HHIIHH", fields)
+    dtype = {(1, 16): "<i2", (3, 32): "<f4"}.get((tag, bits))
+    if dtype is None or channels == 0 or rate == 0 or frame != channels * bits // 8:
+        return None
+    return PcmLayout(rate, channels, dtype, offset)
 
 
 def _is_chunk(header: bytes, available: int, order: str) -> bool:

@@ -171,10 +171,10 @@ class AudioReader(Configurable):
 def _locate(
     source: str | os.PathLike[str] | Mapping[str, Any], id: str | None
 ) -> tuple[str, str | None, Mapping[str, Any]]:
-    if isinstance(source, Mapping):
-        row_id = source.get("id")
-        return str(source["storage_path"]), id if id is not None or row_id is None else str(row_id), source
-    return os.fspath(source), id, {}
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source), id, {}
+    row_id = source.get("id")
+    return str(source["storage_path"]), id if id is not None or row_id is None else str(row_id), source
 
 
 def _one_channel(audio: np.ndarray, file: AudioFile, policy: str | int) -> np.ndarray:

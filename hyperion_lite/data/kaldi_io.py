@@ -31,7 +31,7 @@ class ArchivePosition(NamedTuple):
 
 def archive_position(storage_path: str) -> ArchivePosition | None:
     """Split ``file.ark:offset``; ``None`` for anything else, such as a file whose name ends in that way."""
-    match = _ARCHIVE.match(storage_path)
+    match = _ARCHIVE.match(storage_path) if storage_path[-1:].isdigit() else None
     if match is None or os.path.exists(storage_path):
         return None
     return ArchivePosition(match["path"], int(match["offset"]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hyperion_lite.core.errors import AudioFileError, ConfigError
 from hyperion_lite.data.audio_errors import AudioContentError, AudioRangeError
-from hyperion_lite.data.audio_reader import AudioReader
+from hyperion_lite.data.audio_reader import AudioInfo, AudioReader
 from hyperion_lite.data.resample import resample, resample_part, resampled_length, source_range
 from tests.data.odd_audio import RATE, signal, write_wav
 
@@ -161,6 +161,19 @@ def test_a_tone_keeps_its_frequency_and_level_when_converted(folder: Path) -> No
     audio = AudioReader(target_sample_freq=16000).read(path).audio
     expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(16000) / 16000)
     np.testing.assert_allclose(audio[500:-500], expected[500:-500], atol=1e-3)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_plain_wav_gives_the_samples_of_the_library(tmp_path: Path, subtype: str, channels: int) -> None:
+    path = tmp_path / "p.wav"
+    write_wav(path, 0.5, channels=channels, subtype=subtype)
+    expected, _ = soundfile.read(path, dtype="float32", always_2d=True)
+    assert AudioReader().info(path) == AudioInfo(RATE, RATE // 2, channels, 0.5, f"WAV/{subtype}")
+    for channel in range(channels):
+        found = AudioReader(channel_policy=channel).read(path, 0.1, 0.3).audio
+        np.testing.assert_array_equal(found, expected[1600:6400, channel])
+        assert found.flags.writeable
 
 
 class TestRanges:
