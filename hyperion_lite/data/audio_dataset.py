@@ -217,9 +217,19 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
             AudioFileError: unreadable or empty file; a range that is empty or leaves its segment (``AudioRangeError``).
         """
         if isinstance(key, (list, np.ndarray)):
-            return [self[part] for part in key]
-        request = parse_request(key, self.epoch, len(self))
-        place = self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
+            return self.__getitems__(key)
+        return self._item(*self._find(key))
+
+    def __getitems__(self, keys: Sequence[Any] | np.ndarray) -> list[dict[str, Any]]:
+        """The items of a list of keys; all of them are looked up before the first file is opened."""
+        found = [self._find(key) for key in keys]
+        return [self._item(request, place) for request, place in found]
+
+    def _find(self, key: Any) -> tuple[Request, Place]:
+        request = parse_request(key, len(self))
+        return request, self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
+
+    def _item(self, request: Request, place: Place) -> dict[str, Any]:
         try:
             return self._read_item(request, place)
         except SegmentRangeError:
@@ -252,7 +262,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
     def _views(self, audio: np.ndarray, sample_freq: int, request: Request, segment_id: str) -> list[Augmented]:
         if not self.pipelines:
             return [Augmented(audio)]
-        epoch = 0 if self.is_val else request.epoch
+        epoch = 0 if self.is_val else self._epoch_of(request)
         views: list[Augmented] = []
         for pipeline in self.pipelines:
             for _ in range(self.num_augs):
@@ -272,9 +282,12 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
             finished[name] = audio
         return {name: torch.from_numpy(audio) for name, audio in finished.items()}
 
+    def _epoch_of(self, request: Request) -> int:
+        return self.epoch if request.epoch is None else request.epoch
+
     def _replacement(self, request: Request, place: Place, error: AudioFileError) -> dict[str, Any]:
         for attempt in range(_MAX_REPLACEMENTS):
-            rng = item_rng(self.seed, request.epoch, place.id, request.occurrence, f"replace/{attempt}")
+            rng = item_rng(self.seed, self._epoch_of(request), place.id, request.occurrence, f"replace/{attempt}")
             other = self._audio.place(int(rng.integers(len(self))))
             try:
                 stretch = request.moved_to(rng, None if request.duration is None else self._audio.duration(other))

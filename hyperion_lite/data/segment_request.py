@@ -17,7 +17,7 @@ class Request:
         row: of the segment, or ``None``.
         start: in seconds from the start of the segment.
         duration: in seconds; ``None``: to the end of the segment.
-        epoch: pass over the data.
+        epoch: pass over the data; ``None`` for a plain key, which does not know.
         occurrence: how often the segment came before in the epoch.
         repeat: whether the item only fills up the ranks; ``None`` for a plain key, which does not know.
         pad_to: seconds to pad the item to, or ``None``.
@@ -27,7 +27,7 @@ class Request:
     row: int | None
     start: float
     duration: float | None
-    epoch: int
+    epoch: int | None
     occurrence: int
     repeat: bool | None
     pad_to: float | None
@@ -44,12 +44,11 @@ class Request:
         return replace(self, start=float(rng.random()) * (whole - self.duration))
 
 
-def parse_request(key: Any, epoch: int, num_segments: int) -> Request:
+def parse_request(key: Any, num_segments: int) -> Request:
     """The request of one key.
 
     Args:
         key: id, ``(id, start, duration)`` or row; a key of a sampler is one of the first two.
-        epoch: of keys that carry none.
         num_segments: rows of the table, for keys that are rows.
 
     Raises:
@@ -80,7 +79,7 @@ def parse_request(key: Any, epoch: int, num_segments: int) -> Request:
         row,
         start,
         duration,
-        getattr(key, "epoch", epoch),
+        getattr(key, "epoch", None),
         getattr(key, "occurrence", 0),
         getattr(key, "repeat", None),
         getattr(key, "pad_to", None),
