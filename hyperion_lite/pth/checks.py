@@ -33,18 +33,25 @@ def checked_sizes(values: Any, what: str, max_rank: int) -> tuple[int, ...]:
 
 
 def check_view(
-    shape: tuple[int, ...], stride: tuple[int, ...], offset: int, itemsize: int, available: int | None
-) -> None:
+    shape: Any, stride: Any, offset: int, itemsize: int, available: int | None, max_rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Make sure that a view stays inside its storage.
 
     Args:
         shape, stride, offset: of the view, in elements.
         itemsize: bytes of an element.
         available: elements in the storage; None for a tensor without data.
+        max_rank: most dimensions.
+
+    Returns:
+        Shape and stride as tuples.
 
     Raises:
-        PthFormatError: shape and stride of different length, sizes beyond 64 bits, elements outside the storage.
+        PthFormatError: not tuples of integers, of different length, beyond 64 bits, elements outside the storage.
+        PthLimitError: too many dimensions.
     """
+    shape = checked_sizes(shape, "the shape of a tensor", max_rank)
+    stride = checked_sizes(stride, "the stride of a tensor", max_rank)
     if len(shape) != len(stride):
         raise PthFormatError(f"a tensor of {len(shape)} dimensions has {len(stride)} strides")
     count = 1
@@ -53,9 +60,10 @@ def check_view(
         count *= size
         last += (size - 1) * step
     if count * itemsize > MAX_INT64:
-        raise PthFormatError(f"a tensor of shape {shorten(list(shape))} has more bytes than 64 bits can count")
+        raise PthFormatError(f"a tensor of shape {shorten(shape)} has more bytes than 64 bits can count")
     if count and (last > MAX_INT64 or (available is not None and last >= available)):
         raise PthFormatError(
-            f"a tensor of shape {shorten(list(shape))}, stride {shorten(list(stride))} and offset {offset} reaches "
+            f"a tensor of shape {shorten(shape)}, stride {shorten(stride)} and offset {offset} reaches "
             f"element {last} of a storage of {available}"
         )
+    return shape, stride

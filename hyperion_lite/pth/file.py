@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import threading
 from collections.abc import Iterator
@@ -129,6 +128,8 @@ class PthFile:
             return name
         found = self.tensors.get(name)
         if found is None:
+            import difflib
+
             candidates = [known for known in self.tensors if len(known) < 300] if len(name) < 300 else []
             near = difflib.get_close_matches(name, candidates, 3, 0.5) if len(candidates) <= 10_000 else []
             hint = f"; the nearest are {', '.join(near)}" if near else f"; there are {len(self.tensors)} tensors"

@@ -47,7 +47,7 @@ def resolve_global(module: str, name: str) -> Any:
     """The value of a bare name: a plain one for dtypes and the like, otherwise a `GlobalRef`."""
     module = _RENAMED_MODULES.get(module, module)
     constant = _CONSTANTS.get((module, name))
-    return GlobalRef(module, name) if constant is None else constant
+    return GlobalRef(module, name, KNOWN_CALLS.get((module, name))) if constant is None else constant
 
 
 def _one(args: tuple, *kinds: type) -> Any:

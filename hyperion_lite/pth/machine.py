@@ -7,7 +7,7 @@ from struct import error as StructError
 from typing import Any
 
 from hyperion_lite.pth.errors import PthError, PthFormatError, PthLimitError, PthTruncatedError, shorten
-from hyperion_lite.pth.globals import KNOWN_CALLS, resolve_global
+from hyperion_lite.pth.globals import resolve_global
 from hyperion_lite.pth.limits import Limits
 from hyperion_lite.pth.opcodes import HANDLERS, OPCODE_NAMES
 from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque, StorageRef, TensorNode, TensorRef
@@ -197,28 +197,25 @@ class Machine:
         if type(args) is not tuple:
             raise PthFormatError(f"arguments of a call are a {type(args).__name__}, not a tuple")
         if type(function) is GlobalRef:
-            known = KNOWN_CALLS.get((function.module, function.name))
+            known = function.known
             if known is not None and not kwargs:
-                return self._known_call(function, known, args)
+                # Some known calls make another one that is named among their arguments.
+                if self.call_depth >= _MAX_CALL_DEPTH:
+                    raise PthLimitError(f"calls within calls more than {_MAX_CALL_DEPTH} deep")
+                self.call_depth += 1
+                try:
+                    value = known(self, args)
+                except PthError as error:
+                    error.message = f"call of {shorten(function.qualified_name)}: {error.message}"
+                    raise
+                self.call_depth -= 1
+                return value
             self.spend(300)
             return Opaque(function.module, function.name, args, kwargs=kwargs)
         if isinstance(function, Opaque):
             self.spend(300)
             return Opaque(function.module, function.name, args, kwargs=kwargs, callee=function)
         raise PthFormatError(f"a {type(function).__name__} is called")
-
-    def _known_call(self, function: GlobalRef, known: Any, args: tuple) -> Any:
-        # Some known calls make another one that is named among their arguments.
-        if self.call_depth >= _MAX_CALL_DEPTH:
-            raise PthLimitError(f"calls within calls more than {_MAX_CALL_DEPTH} deep")
-        self.call_depth += 1
-        try:
-            return known(self, args)
-        except PthError as error:
-            error.message = f"call of {shorten(function.qualified_name)}: {error.message}"
-            raise
-        finally:
-            self.call_depth -= 1
 
 
 def _is_numpy_scalar(value: Any) -> bool:

@@ -48,13 +48,13 @@ def _view(m: Machine, args: tuple, dtype: DType | None = None) -> TensorRef:
     storage, offset, shape, stride = args
     if type(storage) is not StorageRef:
         raise PthFormatError(f"the storage of a tensor is a {type(storage).__name__}")
-    dtype = storage.dtype if dtype is None else dtype
-    rank = m.limits.max_rank
+    if dtype is None:
+        dtype = storage.dtype
+        available = storage.numel * dtype.packed
+    else:
+        available = storage.nbytes // dtype.itemsize * dtype.packed
     offset = checked_int(offset, "the storage offset of a tensor")
-    shape = checked_sizes(shape, "the shape of a tensor", rank)
-    stride = checked_sizes(stride, "the stride of a tensor", rank)
-    available = storage.nbytes // dtype.itemsize * dtype.packed
-    check_view(shape, stride, offset, dtype.itemsize, available)
+    shape, stride = check_view(shape, stride, offset, dtype.itemsize, available, m.limits.max_rank)
     m.spend(300)
     return TensorRef(storage, dtype.name, shape, stride, offset, device=storage.device)
 
@@ -206,9 +206,7 @@ def _meta(m: Machine, args: tuple) -> TensorRef:
     """`_rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad)`."""
     _expect(args, 4, 4)
     dtype = named_dtype(args[0])
-    shape = checked_sizes(args[1], "the shape of a tensor", m.limits.max_rank)
-    stride = checked_sizes(args[2], "the stride of a tensor", m.limits.max_rank)
-    check_view(shape, stride, 0, dtype.itemsize, None)
+    shape, stride = check_view(args[1], args[2], 0, dtype.itemsize, None, m.limits.max_rank)
     m.spend(300)
     return TensorRef(None, dtype.name, shape, stride, requires_grad=_flag(args[3], "requires_grad"), device="meta")
 

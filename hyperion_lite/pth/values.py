@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hyperion_lite.pth.dtypes import DTYPES, DType
@@ -54,9 +55,17 @@ class Opaque:
 
 
 class GlobalRef(Opaque):
-    """A bare class or function name that a file mentions; equal to any other with the same module and name."""
+    """A bare class or function name that a file mentions; equal to any other with the same module and name.
 
-    __slots__ = ()
+    Attributes:
+        known: what stands for a call of it, for the names that the reader knows.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, module: str, name: str, known: Callable[[Any, tuple], Any] | None = None) -> None:
+        super().__init__(module, name)
+        self.known = known
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GlobalRef):
