@@ -59,8 +59,8 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         class_files: their class tables, in the same order or by name; default: those of the data set, else the values that occur in
             the segments, sorted.
         extra_attrs: columns to put into the items as they are.
-        return_segment_info: the same as ``extra_attrs``, under the name that the original toolkit uses; columns with a class table
-            give class indices there.
+        return_segment_info: the same as ``extra_attrs``, under the name that the original toolkit uses; a name that is in
+            ``class_names`` too gives the class index.
         time_durs_file: table of ids and durations (seconds) that replace those of the segments.
         aug_cfgs: augmentation: a YAML file, a list of files (one pipeline each), or the content of a file.
         num_augs: augmented views that each pipeline makes of an item.

@@ -11,15 +11,16 @@ class AudioReadError(AudioFileError):
     Attributes:
         file: the file as the caller named it.
         id: the recording or segment that asked for it, or ``None``.
-        reason: what is wrong, without the file's name.
+        reason: what is wrong, without the file's name; empty where ``file`` is a whole message, as when torch's loader rebuilds an
+            error of a worker process.
     """
 
-    def __init__(self, file: object, reason: str, id: str | None = None) -> None:
+    def __init__(self, file: object, reason: str = "", id: str | None = None) -> None:
         self.file = str(file)
         self.id = None if id is None else str(id)
         self.reason = reason
         who = f"{self.id!r}: " if self.id is not None else ""
-        super().__init__(f"{who}{self.file}: {reason}")
+        super().__init__(f"{who}{self.file}: {reason}" if reason else f"{who}{self.file}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:
         # the arguments of the constructor are not those of Exception: errors cross process borders in data loaders

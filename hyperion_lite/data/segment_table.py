@@ -130,7 +130,7 @@ class SegmentTable:
 
     def fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of one segment, from its row: class indices, then attributes; missing numbers are NaN."""
-        fields: dict[str, Any] = {name: info.class_idx(str(values[name])) for name, info in self.class_infos.items()}
+        fields: dict[str, Any] = {name: info.class_idx(_label(values[name])) for name, info in self.class_infos.items()}
         for name in self.attributes:
             fields[name] = values[name]
             if name in self.numbers_with_gaps:
@@ -162,8 +162,17 @@ def _by_name(class_names: Sequence[str], class_files: ClassFiles) -> dict[str, s
     return dict(zip(class_names, class_files, strict=True))
 
 
+def _label(value: Any) -> str:
+    # as class tables and the lists of different values write it
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _check_labels(segments: SegmentSet, name: str, info: ClassInfo) -> None:
     column = segments.table.column(name)
+    if pa.types.is_floating(column.type):
+        raise ManifestError(
+            f"{segments.where}column {name!r} holds fractions; the classes of class_names are texts or whole numbers"
+        )
     if column.null_count:
         row = next(index for index in range(len(segments)) if column[index].as_py() is None)
         raise ManifestError(

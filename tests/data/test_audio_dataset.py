@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 from pathlib import Path
@@ -11,11 +12,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from hyperion_lite.core.errors import AudioFileError, ConfigError, ManifestError
+from hyperion_lite.core.parser import ArgumentParser
 from hyperion_lite.data.audio_dataset import AudioDataset
 from hyperion_lite.data.keys import ChunkKey, SegmentKey
-from hyperion_lite.data.manifests import HyperDataset
+from hyperion_lite.data.manifests import HyperDataset, RecordingSet, SegmentSet
 from hyperion_lite.data.segment_audio import SegmentRangeError
 from tests.data.audio_files import waveform, write_recordings, write_table
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 FS = 8000
 LENGTHS = [8000, 12000, 16000, 9001]
@@ -234,6 +238,22 @@ def test_a_data_set_file_names_tables_and_classes(files, tmp_path):
         AudioDataset(dataset_path=str(tmp_path), dataset=HyperDataset.load(tmp_path))
 
 
+def test_labels_may_be_numbers_but_not_fractions(tmp_path):
+    recordings = write_recordings(tmp_path, [4000])
+    rows = [
+        {"id": "a", "recording": "rec0", "kind": 10, "level": 0.5},
+        {"id": "b", "recording": "rec0", "kind": 2, "level": 1.0},
+    ]
+    segments = write_table(tmp_path / "s.csv", rows)
+    dataset = AudioDataset(recordings, segments, class_names=["kind"])
+    assert [dataset[i]["kind"] for i in "ab"] == [dataset.class_infos["kind"].class_idx(str(k)) for k in (10, 2)]
+    with pytest.raises(ManifestError, match=r"'level'.*fractions"):
+        AudioDataset(recordings, segments, class_names=["level"])
+    flags = SegmentSet.from_rows([{"id": i, "recording": "rec0", "male": i == "a"} for i in "ab"])
+    dataset = AudioDataset(dataset=HyperDataset(flags, RecordingSet.from_file(recordings)), class_names=["male"])
+    assert (dataset["a"]["male"], dataset["b"]["male"]) == (1, 0)
+
+
 def test_missing_numbers_are_nan_in_one_type(tmp_path):
     recordings = write_recordings(tmp_path, [4000])
     rows = [{"id": "a", "recording": "rec0", "age": 30}, {"id": "b", "recording": "rec0", "age": ""}]
@@ -266,6 +286,19 @@ def test_the_configuration_rebuilds_the_data_set(files, noisy):
     twin = AudioDataset.from_config(config)
     assert twin.get_config() == config and "dataset" not in config
     assert torch.equal(twin["seg0"]["audio"], dataset["seg0"]["audio"])
+
+
+def test_options_on_a_command_line(files):
+    parser = ArgumentParser()
+    AudioDataset.add_class_args(parser, "data")
+    args = [f"--data.{key.replace('_', '-')}={value}" for key, value in files.items()]
+    parsed = parser.parse_args(
+        [*args, "--data.class_names=[speaker]", "--data.aug_cfgs=a.yaml", "--data.channel_policy=0"]
+    )
+    assert parsed.data.aug_cfgs == "a.yaml" and parsed.data.channel_policy == 0
+    options = {**parsed.data.as_dict(), "aug_cfgs": None}
+    assert AudioDataset.from_config(options)["seg1"]["speaker"] == 1
+    assert AudioDataset.filter_args(seed=3, num_epochs=2) == {"seed": 3}
 
 
 def test_batches_are_sorted_and_aligned(files):
@@ -389,6 +422,20 @@ def test_a_pickled_copy_gives_the_same_items(files, noisy):
     assert bits(copy["seg0"]) == bits(dataset["seg0"]) and copy.get_config() == dataset.get_config()
 
 
+def test_reading_leaves_nothing_behind(files, noisy):
+    dataset = AudioDataset(**files, class_names=["speaker"], extra_attrs=["text"], aug_cfgs=noisy, return_orig=True)
+
+    def held(epoch: int) -> tuple[int, int]:
+        for key in KEYS:
+            dataset.collate(dataset[[SegmentKey(key[0], epoch), *key[1:]]])
+        gc.collect()
+        return len(gc.get_objects()), len(pickle.dumps(dataset))
+
+    held(0)
+    (objects, size), (objects_later, size_later) = held(1), held(2)
+    assert size_later == size and objects_later - objects < 50
+
+
 # --- files that cannot be read
 
 
@@ -401,6 +448,14 @@ def broken(files, tmp_path) -> dict[str, str]:
 def test_an_unreadable_file_is_an_error(broken):
     with pytest.raises(AudioFileError, match=r"seg1.*rec1\.wav"):
         AudioDataset(**broken)["seg1"]
+
+
+def test_errors_of_workers_keep_their_class_and_message(broken):
+    dataset = AudioDataset(**broken)
+    with pytest.raises(AudioFileError, match=r"seg1.*rec1\.wav"):
+        list(DataLoader(dataset, sampler=["seg1"], batch_size=None, num_workers=1))
+    with pytest.raises(SegmentRangeError, match=r"'part'.*tolerance"):
+        list(DataLoader(dataset, sampler=[("part", 0.9, 0.2)], batch_size=None, num_workers=1))
 
 
 def test_skip_replaces_deterministically_counts_and_says_so(broken, caplog):

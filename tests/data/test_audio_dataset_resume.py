@@ -12,6 +12,8 @@ from hyperion_lite.data.loader import make_loader
 from hyperion_lite.data.seg_sampler_factory import SegSamplerFactory
 from tests.data.audio_files import write_recordings, write_table
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 FS = 8000
 LENGTHS = [7000 + 900 * i for i in range(9)]
 SAMPLERS = [
