@@ -121,7 +121,8 @@ def _gather(container: Container, tensor: TensorRef, dtype: DType, raw: np.ndarr
     else:
         buffer, offset = np.empty(span_bytes, np.uint8), 0
         container.read_range(storage, first * size, buffer.data)
-    strides = tuple(step * size for step in tensor.stride)
+    # The step along an axis of one element has no meaning, and may be anything.
+    strides = tuple(step * size if count > 1 else 0 for count, step in zip(tensor.shape, tensor.stride, strict=True))
     try:
         view = np.ndarray(tensor.shape, item, buffer, offset, strides)
         np.copyto(raw.reshape(-1).view(item).reshape(tensor.shape), view)

@@ -99,6 +99,8 @@ def describe_archive(entries: Mapping[str, Any], read_head: Callable[[Any], byte
         return PthUnsupportedError("a torch.package archive: it holds code; only its author's program can read it")
     if _any_ends(names, ("constants.pkl", ".py")) and _any_ends(names, ("model.json", ".debug_pkl", "version")):
         return PthUnsupportedError("a TorchScript archive of an unknown layout")
+    if _any_ends(names, ("archive_format",)):
+        return PthUnsupportedError("an exported program (torch.export): it holds a graph, not a checkpoint")
     if all(name.endswith(".npy") for name in names):
         return PthFormatError("a numpy .npz archive: use numpy.load")
     for name in names[:16]:

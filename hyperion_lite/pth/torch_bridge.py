@@ -33,9 +33,12 @@ def read_torch(container: Container, tensor: TensorRef, shared: dict[str, Any], 
     if verify:
         container.verify_storage(tensor.storage)
     storage, start = _storage_bytes(container, tensor, shared)
-    result = torch.empty(0, dtype=dtype).set_(
-        storage.untyped_storage(), tensor.offset - start, tensor.shape, tensor.stride
-    )
+    try:
+        result = torch.empty(0, dtype=dtype).set_(
+            storage.untyped_storage(), tensor.offset - start, tensor.shape, tensor.stride
+        )
+    except RuntimeError as error:
+        raise PthUnsupportedError(f"a view that torch cannot make: {error}") from error
     if tensor.conj:
         result = result.conj()
     return torch._neg_view(result) if tensor.neg else result

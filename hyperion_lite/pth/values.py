@@ -221,10 +221,10 @@ class TensorRef:
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
+        if 0 in self.shape:
+            return True
         step = 1
         for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
-            if size == 0:
-                return True
             if size != 1 and stride != step:
                 return False
             step *= size

@@ -93,6 +93,12 @@ _KINDS = {
         make_zip([*parts(), Entry(b"archive/.data/extern_modules", b"torch"), Entry(b"archive/.data/version", b"6")]),
         r"torch\.package",
     ),
+    "exported program": (
+        zipped(
+            **{"m/archive_format": b"pt2", "m/data/sample_inputs/model.pt": checkpoint(), "m/models/model.json": b"{}"}
+        ),
+        "exported program",
+    ),
     "torchscript": (make_zip([*parts(), Entry(b"archive/constants.pkl", b"\x80\x02).")]), "TorchScript"),
     "torchscript by its code": (make_zip([*parts(), Entry(b"archive/code/__torch__/x.py", b"")]), "TorchScript"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -294,11 +295,26 @@ class TestHostileViews:
             file.read_tensor("w")
 
     def test_empty_tensor_of_enormous_sizes(self) -> None:
-        with (
-            open_pth(checkpoint(mapping(w=tensor(None, 10**9, (0, 2**62), (1, 1))))) as file,
-            pytest.raises(PthUnsupportedError),
-        ):
-            file.read_tensor("w")
+        with open_pth(checkpoint(mapping(w=tensor(None, 10**9, (0, 2**62), (1, 1))))) as file:
+            assert file.read_torch("w").shape == (0, 2**62)
+            with pytest.raises(PthUnsupportedError):
+                file.read_tensor("w")
+
+    @pytest.mark.parametrize("source", ["bytes", "path"])
+    def test_views_at_the_edges(self, source: str, tmp_path: Path) -> None:
+        views = {
+            "last": tensor(None, 5, (1,), (7,)), "none": tensor(None, 6, (0,), (1,)),
+            "beyond": tensor(None, 99, (2, 0), (9, 9)), "single": tensor(None, 3, (), ()),
+            "overlap": tensor(None, 0, (4, 3), (1, 1)), "wide": tensor(None, 0, (1, 6), (2**62, 1)),
+            "column": tensor(None, 1, (1, 2), (2**62, 3)), "empty": tensor(None, 1, (0, 2), (2**62, 2**62)),
+        }  # fmt: skip
+        data = checkpoint(mapping(**views))
+        (tmp_path / "x.pth").write_bytes(data)
+        with open_pth(data if source == "bytes" else tmp_path / "x.pth") as file:
+            for name_ in views:
+                assert np.array_equal(file.read_torch(name_).numpy(), file.read_tensor(name_))
+            assert file.read_tensor("overlap").tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+            assert file.read_tensor("single").tolist() == 3
 
     def test_many_dimensions(self) -> None:
         body = mapping(w=tensor(None, 0, (1,) * 40, (1,) * 40))
