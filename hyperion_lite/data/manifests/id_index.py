@@ -21,6 +21,7 @@ _MASK = (1 << 64) - 1
 _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
 _BLOCK_BYTES = 1 << 17
 _BLOCK_ROWS = 1 << 16
+_MANY_TIES = 10_000
 HASH_FILE, ROW_FILE = "id_hash.npy", "id_row.npy"
 
 
@@ -77,6 +78,27 @@ def hash_one(text: str) -> int:
     return value ^ (value >> 31)
 
 
+def _stable_order(hashes: np.ndarray) -> np.ndarray:
+    """``np.argsort(hashes, kind="stable")`` (rows,) int64, ten times as fast for the hashes of many different ids.
+
+    Numbers sort faster than their places: the row takes the place of the lower bits of each hash. Rows whose upper bits are equal, few
+    among different ids, are put in order afterwards.
+    """
+    bits = np.uint64(max(1, len(hashes).bit_length()))
+    packed = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
+    packed >>= bits
+    tied = np.flatnonzero(packed[1:] == packed[:-1])
+    if len(tied) > _MANY_TIES:
+        return np.argsort(hashes, kind="stable")
+    for places in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1):
+        if len(places):
+            run = slice(places[0], places[-1] + 2)
+            order[run] = order[run][np.argsort(hashes[order[run]], kind="stable")]
+    return order
+
+
 class IdIndex:
     """Row of each id.
 
@@ -91,7 +113,7 @@ class IdIndex:
     @classmethod
     def from_hashes(cls, hashes: np.ndarray) -> IdIndex:
         """Sort the hashes of the rows."""
-        order = np.argsort(hashes, kind="stable")
+        order = _stable_order(hashes)
         rows = order.astype(np.uint32) if len(order) < 1 << 32 else order
         return cls(hashes[order], rows)
 

@@ -57,7 +57,7 @@ class InfoTable:
 
     def _check(self) -> None:
         """Checks at construction; subclasses add theirs."""
-        if self.rules.unique_id:
+        if self.rules.unique_id and not (self._cached is not None and self._cached.distinct):
             duplicates = self.id_index.duplicates(self._columns["id"])
             if duplicates:
                 row, first = duplicates[0]

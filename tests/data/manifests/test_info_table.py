@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperion_lite.core.errors import ManifestError
-from hyperion_lite.data.manifests import ClassInfo, RecordingSet, SegmentSet
+from hyperion_lite.data.manifests import ClassInfo, RecordingSet, SegmentSet, id_index
 from hyperion_lite.data.manifests.arrow_tools import take
 from hyperion_lite.data.manifests.id_index import IdIndex, hash_one, hash_text
 
@@ -211,6 +211,16 @@ class TestLookUp:
         texts = [t.encode("utf-8", "ignore").decode() for t in texts]
         sliced = pa.chunked_array([pa.array(["zz", *texts, "zz"])]).slice(1, len(texts))
         assert hash_text(sliced).tolist() == [hash_one(t) for t in texts]
+
+    @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40) | st.integers(2**63, 2**63 + 40), max_size=50))
+    def test_the_order_of_hashes_is_the_stable_one(self, values: list[int]) -> None:
+        hashes = np.array(values, np.uint64)
+        expected = np.argsort(hashes, kind="stable")
+        index = IdIndex.from_hashes(hashes)
+        assert index.rows.tolist() == expected.tolist() and index.hashes.tolist() == sorted(values)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(id_index, "_MANY_TIES", 0)
+            assert IdIndex.from_hashes(hashes).rows.tolist() == expected.tolist()
 
     def test_hashes_of_blocks_and_of_long_ids(self) -> None:
         texts = ["x" * 300_000, "", *[f"id{i}" for i in range(70_000)], "y" * 200_000]
