@@ -40,7 +40,7 @@ class Limits:
     max_depth: int = 1000
     max_value_bytes: int = 1 << 30
     max_value_ratio: int = 64
-    max_wide_keys: int = 20_000
+    max_wide_keys: int = 10_000
     max_entries: int = 1_000_000
     max_inflate_ratio: int = 256
     max_inflate_bytes: int = 4 << 30

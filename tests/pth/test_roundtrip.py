@@ -90,7 +90,7 @@ def same_sharing(expected: Any, found: Any, pairs: dict[int, int]) -> None:
 
 
 @given(contents(), st.integers(2, 5), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_torch_saves_is_read_back(value: Any, protocol: int, zipped: bool) -> None:
     with open_pth(saved(value, protocol, zipped), verify="all") as file:
         assert_same(file, file.root, value)
@@ -103,7 +103,7 @@ def test_what_torch_saves_is_read_back(value: Any, protocol: int, zipped: bool) 
 
 
 @given(contents(), st.integers(2, 5), st.booleans(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_damaged_files_raise_nothing_but_our_error(
     value: Any, protocol: int, zipped: bool, data: st.DataObject
 ) -> None:
