@@ -139,11 +139,11 @@ class Padding:
         """
         if lengths is None:
             return None
-        checked = check_lengths(lengths, batch_size, max_length, name)
-        if device is not None and checked.device != device:
+        if device is not None and isinstance(lengths, torch.Tensor) and lengths.device != device:
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but {name} is on {checked.device} and the input on {device}"
+                f"Expected all tensors to be on the same device, but {name} is on {lengths.device} and the input on {device}"
             )
+        checked = check_lengths(lengths, batch_size, max_length, name)
         if all(value == max_length for value in checked.tolist()):
             return None
         return cls(checked, max_length)

@@ -33,7 +33,8 @@ def _resnet1d(enc: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 def _resnet(resnet_type: str, **options: Any) -> dict[str, Any]:
-    return {"resnet_type": resnet_type, "in_channels": 1, "in_feats": 24, "conv_channels": 8, "base_channels": 8, "in_kernel_size": 3, "se_r": 2, **_HEAD, **options}  # fmt: skip
+    shape = {"in_channels": 1, "in_feats": 24, "conv_channels": 8, "base_channels": 8, "in_kernel_size": 3, "se_r": 2}
+    return {"resnet_type": resnet_type, **shape, **_HEAD, **options}
 
 
 ECAPA = _resnet1d(
