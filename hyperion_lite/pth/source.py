@@ -133,6 +133,11 @@ class FileSource(Source):
                 os.close(self._descriptor)
                 self._descriptor = -1
 
+    def __del__(self) -> None:
+        # Whoever forgets to close a file leaks no descriptor.
+        if getattr(self, "_descriptor", -1) >= 0 and hasattr(self, "_lock"):
+            self.close()
+
 
 class ObjectSource(Source):
     """A seekable binary file object, from its current position to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
@@ -112,6 +113,14 @@ class TestSources:
                 open_pth(bad)
         after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
         assert after == before
+
+    @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors through /proc")
+    def test_forgotten_files_leak_no_descriptor(self, path: Path) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            assert len(open_pth(path).tensors) == 4
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before
 
     def test_closed_file_says_so(self, path: Path) -> None:
         with open_pth(path) as file:
