@@ -131,7 +131,9 @@ def resolve_limits(options: BatchOptions, world_size: int, training: bool) -> Li
         batches //= world_size
     longest = None
     if options.max_batch_length is not None:
-        fewest = max(world_size, items_per_rank(options, 1, training), options.min_batch_size or 1, options.size_multiple)
+        fewest = max(
+            world_size, items_per_rank(options, 1, training), options.min_batch_size or 1, options.size_multiple
+        )
         longest = options.max_batch_length / fewest * (1 + _SLACK)
     smallest = options.min_batch_size or (2 if training else 1)
     return Limits(size, options.max_batch_length, smallest, options.size_multiple, longest, batches)

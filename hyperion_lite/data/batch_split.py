@@ -36,6 +36,8 @@ def deal(
         positions (int64), of which the last ``repeats`` are fill-up items, and ``repeats``.
     """
     size = len(lengths)
+    if world_size == 1 and size >= per_rank:
+        return (np.argsort(-lengths, kind="stable") if sort else np.arange(size)), 0
     order = np.argsort(-lengths, kind="stable")
     total = num_dealt(size, world_size, per_rank, last)
     fill = order[size - 1 - np.arange(total - size) % size]

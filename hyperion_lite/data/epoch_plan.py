@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -117,25 +118,61 @@ class EpochPlan(ABC):
         )
 
 
-@dataclass(frozen=True)
-class Items:
-    """What an epoch samples from: segments or chunks of them.
+class ItemBatch(NamedTuple):
+    """Items by number: what they are cut from and where.
 
     Attributes:
+        segments: (n,) segment numbers.
         lengths: (n,) lengths.
-        segments: (n,) segment numbers, or None where item ``i`` is segment ``i``.
-        starts: (n,) begins of the chunks, or None where items are whole segments.
+        starts: (n,) begins of the chunks, or None for whole segments.
         occurrences: (n,) numbers of the chunks in their segment, or None.
-        dropped: items left out, by reason.
+    """
+
+    segments: np.ndarray
+    lengths: np.ndarray
+    starts: np.ndarray | None = None
+    occurrences: np.ndarray | None = None
+
+
+class Items(Protocol):
+    """What an epoch samples from: segments, or chunks of them.
+
+    Attributes:
+        lengths: (n,) lengths, which batches are made by.
+        dropped: what was left out, by reason.
         short: number of items below the minimum chunk length.
     """
 
     lengths: np.ndarray
-    segments: np.ndarray | None = None
-    starts: np.ndarray | None = None
-    occurrences: np.ndarray | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
-    short: int = 0
+    dropped: dict[str, int]
+    short: int
+
+    def take(self, items: np.ndarray) -> ItemBatch:
+        """Items by number."""
+
+    def segments_of(self, items: np.ndarray) -> np.ndarray:
+        """Segment numbers of items."""
+
+
+class WholeSegments:
+    """All segments of a manifest: item ``i`` is segment ``i``.
+
+    Args:
+        lengths: (n,) lengths of the segments.
+    """
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        self.lengths = lengths
+        self.dropped: dict[str, int] = {}
+        self.short = 0
+
+    def take(self, items: np.ndarray) -> ItemBatch:
+        """Segments by number."""
+        return ItemBatch(items, self.lengths[items])
+
+    def segments_of(self, items: np.ndarray) -> np.ndarray:
+        """The numbers themselves."""
+        return items
 
 
 class PackedPlan(EpochPlan):
@@ -157,13 +194,13 @@ class PackedPlan(EpochPlan):
 
     def batch(self, index: int) -> GlobalBatch:
         """The global batch ``index``."""
-        packing, items = self.packing, self.items
-        chosen = packing.order[packing.offsets[index] : packing.offsets[index + 1]]
+        packing = self.packing
+        items = self.items.take(packing.order[packing.offsets[index] : packing.offsets[index + 1]])
         return GlobalBatch(
-            segments=chosen if items.segments is None else items.segments[chosen],
-            lengths=items.lengths[chosen],
-            starts=None if items.starts is None else items.starts[chosen],
-            occurrences=None if items.occurrences is None else items.occurrences[chosen],
+            segments=items.segments,
+            lengths=items.lengths,
+            starts=items.starts,
+            occurrences=items.occurrences,
             last=bool(packing.last[index]),
             pad_to=self.pad_to,
         )
@@ -174,7 +211,7 @@ class PackedPlan(EpochPlan):
         sizes = np.diff(packing.offsets)
         used = np.zeros(segments_total, dtype=bool)
         chosen = packing.order[: packing.offsets[-1]]
-        used[chosen if items.segments is None else items.segments[chosen]] = True
+        used[items.segments_of(chosen)] = True
         lengths = items.lengths[chosen]
         longest = (
             np.maximum(np.maximum.reduceat(lengths, packing.offsets[:-1]), self.pad_to or 0.0) if len(sizes) else sizes
@@ -185,7 +222,7 @@ class PackedPlan(EpochPlan):
         repeated = sum(
             num_dealt(int(sizes[b]), world_size, per_rank, bool(packing.last[b])) - int(sizes[b]) for b in odd.tolist()
         )
-        share = 1.0 - float(lengths.sum()) / padded if padded else 0.0
+        share = 1.0 - float(lengths.sum(dtype=np.float64)) / padded if padded else 0.0
         return EpochAccount(
             epoch,
             self.num_batches,

@@ -14,6 +14,7 @@ from hyperion_lite.data.epoch_plan import Items
 from hyperion_lite.data.hyper_sampler import EmptySamplerError
 from hyperion_lite.data.sampler_bases import check_base
 from hyperion_lite.data.seg_sampler import SegSampler
+from hyperion_lite.data.segment_cuts import SegmentCuts
 
 
 class SegChunkSampler(SegSampler):
@@ -124,12 +125,12 @@ class SegChunkSampler(SegSampler):
         chunks = self.chunks
         short = chunks.is_short(self.lengths)
         num_short = int(short.sum())
-        segments = np.flatnonzero(~short) if chunks.short_policy == "drop" else np.arange(len(self.lengths))
         rng = self.rng(epoch, "cuts") if self.shuffle and chunks.sampling == "uniform" else None
-        numbers, starts, lengths, occurrences = cut_segments(self.lengths[segments], chunks, rng)
-        dropped = {"shorter than min_chunk_length": num_short} if chunks.short_policy == "drop" and num_short else {}
-        kept_short = 0 if chunks.short_policy == "drop" else num_short
-        return Items(lengths, segments[numbers], starts, occurrences, dropped, kept_short)
+        if num_short and chunks.short_policy == "drop":
+            numbers = np.flatnonzero(~short)
+            dropped = {"shorter than min_chunk_length": num_short}
+            return SegmentCuts(self.lengths[numbers], chunks, rng, numbers, dropped)
+        return SegmentCuts(self.lengths, chunks, rng, short=num_short)
 
     def _pack(self, lengths: np.ndarray, epoch: int, limits: Limits) -> Packing:
         if not self.buckets_chunks:
@@ -137,40 +138,3 @@ class SegChunkSampler(SegSampler):
         rng = self.rng(epoch, "order") if self.shuffle else None
         by_length = argsort_lengths(lengths)
         return pack_by_length(lengths, by_length, self.num_buckets, limits, rng, self.training, self.drop_last)
-
-
-def cut_segments(
-    lengths: np.ndarray, chunks: ChunkOptions, rng: np.random.Generator | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Consecutive chunks that cover segments.
-
-    Args:
-        lengths: (n,) lengths of the segments.
-        chunks: limits of the chunks' lengths.
-        rng: moves the cuts; None for chunks of equal length in each segment.
-
-    Returns:
-        for each chunk its segment (number in ``lengths``), start, length, and number in the segment.
-    """
-    least = np.maximum(np.ceil(lengths / chunks.maximum - 1e-6), 1).astype(np.int64)
-    most = np.floor(lengths / chunks.minimum + 1e-6).astype(np.int64)
-    fits = least <= most
-    count = np.where(fits, np.clip(np.rint(lengths / chunks.average).astype(np.int64), least, most), least)
-    total = int(count.sum())
-    segment = np.repeat(np.arange(len(lengths), dtype=np.int32), count)
-    first = np.cumsum(count) - count
-    number = np.arange(total) - first[segment]
-    even = (lengths / count)[segment]
-    starts = number * even
-    if rng is not None:
-        # each inner cut moves by up to half of what the limits leave, so that no chunk breaks them
-        room = np.maximum(np.minimum(even - chunks.minimum, chunks.maximum - even), 0.0)
-        starts += np.where(number > 0, (rng.random(total) - 0.5) * room, 0.0)
-    ends = np.append(starts[1:], 0.0)
-    ends[first + count - 1] = lengths
-    overlapping = ~fits[segment]
-    if overlapping.any():
-        longest = np.minimum(lengths, chunks.maximum)[segment]
-        starts = np.where(overlapping, np.minimum(number * longest, lengths[segment] - longest), starts)
-        ends = np.where(overlapping, starts + longest, ends)
-    return segment, starts, np.minimum(ends, lengths[segment]) - starts, number

@@ -9,7 +9,7 @@ import numpy as np
 
 from hyperion_lite.data.batch_limits import BatchOptions, Limits
 from hyperion_lite.data.batch_packing import Packing, limit_batches, pack_in_order
-from hyperion_lite.data.epoch_plan import EpochPlan, Items, PackedPlan
+from hyperion_lite.data.epoch_plan import EpochPlan, Items, PackedPlan, WholeSegments
 from hyperion_lite.data.hyper_sampler import EmptySamplerError, HyperSampler
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class SegSampler(HyperSampler):
         return 0 if limits.longest is None else int((self.lengths > limits.longest).sum())
 
     def _items(self, epoch: int) -> Items:
-        return Items(self.lengths)
+        return WholeSegments(self.lengths)
 
     def _pack(self, lengths: np.ndarray, epoch: int, limits: Limits) -> Packing:
         # order items of these lengths and cut them into the batches of the epoch

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hyperion_lite.data.chunk_options import ChunkOptions, place
 from hyperion_lite.data.hyper_sampler import EmptySamplerError
 from hyperion_lite.data.random_seg_chunk_sampler import RandomSegChunkSampler
-from hyperion_lite.data.seg_chunk_sampler import SegChunkSampler, cut_segments
+from hyperion_lite.data.seg_chunk_sampler import SegChunkSampler
+from hyperion_lite.data.segment_cuts import SegmentCuts
 from tests.contracts.sampler_tester import FakeDataset, FakeSegments, fake_dataset
 
 
@@ -125,7 +126,10 @@ def test_min_batch_size_alone_counts_the_longest_chunks() -> None:
 def test_cut_segments_covers_each_segment(lengths: np.ndarray, minimum: float, ratio: float, seed: int | None) -> None:
     chunks = ChunkOptions.create(minimum, minimum * ratio)
     rng = None if seed is None else np.random.default_rng(seed)
-    segment, starts, durations, number = cut_segments(lengths, chunks, rng)
+    cuts_of = SegmentCuts(lengths, chunks, rng)
+    segment, durations, starts, number = cuts_of.take(np.arange(len(cuts_of)))
+    assert starts is not None and number is not None
+    assert (cuts_of.lengths <= durations).all() and (cuts_of.lengths >= durations * (1 - 1e-6)).all()
     found = defaultdict(list)
     for s, start, duration, n in zip(segment, starts, durations, number, strict=True):
         assert n == len(found[s])
