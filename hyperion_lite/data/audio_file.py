@@ -27,6 +27,9 @@ TruncatedPolicy = Literal["error", "accept"]
 # libsndfile gives the largest integer where a stream does not say its length
 _UNKNOWN_FRAMES = 1 << 60
 _SCAN_BLOCK = 1 << 18
+_LOWEST_RATE, _HIGHEST_RATE = 100, 10_000_000
+# FLAC holds some thousands of samples of digital silence in a byte; more is a damaged length, and memory must not be taken for it
+_SAMPLES_PER_BYTE = 10_000
 _CANNOT_HOLD_NAN = frozenset({"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "ULAW", "ALAW"})
 
 
@@ -86,10 +89,22 @@ class AudioFile:
             except BaseException:
                 self.close()
                 raise
+        self._describe()
+
+    def _describe(self) -> None:
         if self._sound is not None:
             self.sample_freq, self.channels = int(self._sound.samplerate), int(self._sound.channels)
             self.format = f"{self._sound.format}/{self._sound.subtype}"
             self.num_samples = self._count_frames()
+        size = os.fstat(self._handle.fileno()).st_size if self._handle is not None else None
+        reason = None
+        if not _LOWEST_RATE <= self.sample_freq <= _HIGHEST_RATE:
+            reason = f"says that it has {self.sample_freq} samples a second, which no audio has"
+        elif size is not None and self.num_samples > size * _SAMPLES_PER_BYTE + _SCAN_BLOCK:
+            reason = f"says that it has {self.num_samples} samples, more than its {size} bytes can hold"
+        if reason is not None:
+            self.close()
+            raise AudioReadError(self.path, f"damaged header: the {self.format} file {reason}", self.id)
 
     def __enter__(self) -> AudioFile:
         return self

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperion_lite.core.errors import AudioFileError
@@ -204,6 +204,60 @@ def test_an_mp3_called_wav_is_read_as_what_it_is(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.mp3", signal(1.0), RATE)
     os.rename(tmp_path / "a.mp3", tmp_path / "a.wav")
     assert AudioReader().info(tmp_path / "a.wav").format.startswith("MP3")
+
+
+FUZZED = [
+    ("wav", "WAV", "PCM_16"),
+    ("wav", "WAV", "FLOAT"),
+    ("wav", "WAV", "IMA_ADPCM"),
+    ("wav", "RF64", "PCM_24"),
+    ("aiff", "AIFF", "PCM_16"),
+    ("au", "AU", "ULAW"),
+    ("sph", "NIST", "PCM_16"),
+    ("flac", "FLAC", "PCM_16"),
+    ("ogg", "OGG", "VORBIS"),
+    ("caf", "CAF", "PCM_16"),
+]
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], bytes]:
+    folder, contents = tmp_path_factory.mktemp("fuzz"), {}
+    for suffix, format_, subtype in FUZZED:
+        path = folder / f"{format_}{subtype}.{suffix}"
+        soundfile.write(path, signal(0.3), RATE, format=format_, subtype=subtype)
+        contents[suffix, format_, subtype] = path.read_bytes()
+    return contents
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(FUZZED),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=6),
+    st.floats(0.0, 1.0),
+)
+def test_damage_gives_audio_or_our_error_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory,
+    originals: dict[tuple[str, str, str], bytes],
+    kind: tuple[str, str, str],
+    changes: list[tuple[int, int]],
+    keep: float,
+) -> None:
+    content = bytearray(originals[kind])
+    for position, value in changes:
+        content[position % len(content)] = value
+    path = tmp_path_factory.getbasetemp() / f"fuzzed.{kind[0]}"
+    path.write_bytes(content[: int(len(content) * keep)] if keep < 0.5 else content)
+    reader = AudioReader(target_sample_freq=16000, channel_policy="mean")
+    messages = []
+    for arguments in ((0.0, None), (0.1, 0.05)):
+        try:
+            audio, rate = reader.read(path, *arguments, id="seg")
+        except AudioFileError as error:
+            messages.append(str(error))
+        else:
+            assert rate == 16000 and audio.ndim == 1 and audio.dtype == np.float32 and np.isfinite(audio).all()
+    assert all("'seg'" in message and "fuzzed" in message for message in messages)
 
 
 class TestPipes:
