@@ -1,0 +1,8 @@
+"""Training: the loop and its parts, and the trainers of each task.
+
+The parts know nothing of each other and can be read alone: :mod:`.distribution` (ranks, wrapping, agreement), :mod:`.precision`
+(autocast, loss scaling), :mod:`.accumulation` (micro-batches of one update), :mod:`.gradients` (clipping, bad batches),
+:mod:`.averaging` (SWA, EMA), :mod:`.events` (signals, schedules), :mod:`.metric_accumulator`, :mod:`.batch_device`,
+:mod:`.data_position`, :mod:`.rng_state`, :mod:`.optimizer_state`, and the checkpoint: :mod:`.checkpoint_store` (directories),
+:mod:`.checkpoint_files` (what is in one), :mod:`.compatibility` (what may resume from one).
+"""

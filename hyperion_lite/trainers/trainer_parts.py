@@ -1,0 +1,102 @@
+"""Building the parts of a trainer from what a configuration says, or taking objects that were made elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.trainers.distribution import Distribution
+from hyperion_lite.trainers.optimizer_state import split_over_ranks
+
+logger = logging.getLogger(__name__)
+
+
+def make_optimizer(optim: Any, model: nn.Module, distribution: Distribution) -> torch.optim.Optimizer:
+    """The optimizer of the trainable parameters of ``model``.
+
+    Args:
+        optim: configuration of :class:`~hyperion_lite.optim.factory.OptimizerFactory`, an optimizer, or a function of the parameter groups
+            that returns one.
+        model: in its final place: device, train mode and distribution.
+        distribution: ``oss_ddp`` splits the state over the ranks.
+
+    Raises:
+        ConfigError: no trainable parameters, or a finished optimizer with fsdp, whose parameters did not exist when it was made.
+    """
+    if isinstance(optim, torch.optim.Optimizer):
+        if distribution.is_sharded:
+            raise ConfigError(
+                "fsdp makes new parameters: give the optimizer as a configuration or as a function of the parameters"
+            )
+        optimizer = optim
+    else:
+        groups = parameter_groups(model)
+        if not groups:
+            raise ConfigError(
+                "no parameter of the model requires gradients, so there is nothing to train; check train_mode"
+            )
+        if callable(optim):
+            optimizer = optim(groups)
+        else:
+            from hyperion_lite.optim.factory import OptimizerFactory
+
+            optimizer = OptimizerFactory.create(groups, **dict(optim or {}))
+    if distribution.ddp_type == "oss_ddp" and distribution.world_size > 1:
+        return split_over_ranks(optimizer)
+    return optimizer
+
+
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """The model's own parameter groups, or one of all trainable parameters; empty when there are none."""
+    if hasattr(model, "trainable_param_groups"):
+        groups = model.trainable_param_groups()
+    else:
+        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    return [group for group in groups if group["params"]]
+
+
+def make_lr_scheduler(lrsched: Any, optimizer: torch.optim.Optimizer) -> Any:
+    """Learning-rate scheduler from its configuration, from an object, or ``None``."""
+    if lrsched is None or not isinstance(lrsched, Mapping):
+        return lrsched
+    from hyperion_lite.lr_schedulers.factory import LRSchedulerFactory
+
+    return LRSchedulerFactory.create(optimizer, **lrsched)
+
+
+def make_wd_scheduler(wdsched: Any, optimizer: torch.optim.Optimizer) -> Any:
+    """Weight-decay scheduler from its configuration, from an object, or ``None``."""
+    if wdsched is None or not isinstance(wdsched, Mapping):
+        return wdsched
+    from hyperion_lite.wd_schedulers.factory import WDSchedulerFactory
+
+    return WDSchedulerFactory.create(optimizer, **wdsched)
+
+
+def make_loggers(
+    loggers: Any,
+    exp_path: Path,
+    log_interval: int,
+    use_tensorboard: bool,
+    use_wandb: bool,
+    wandb: Mapping[str, Any] | None,
+) -> Any:
+    """The given loggers, or those that the options ask for: a table, progress, and what is switched on."""
+    if loggers is not None and not isinstance(loggers, (list, tuple)):
+        return loggers
+    from hyperion_lite.loggers import CSVLogger, LoggerList, ProgLogger, TensorBoardLogger, WAndBLogger
+
+    if loggers is not None:
+        return LoggerList(list(loggers))
+    chosen: list[Any] = [ProgLogger(interval=log_interval), CSVLogger(exp_path / "train.log.csv", append=True)]
+    if use_tensorboard:
+        chosen.append(TensorBoardLogger(exp_path / "tb", interval=log_interval))
+    if use_wandb:
+        chosen.append(WAndBLogger(exp_path, **dict(wandb or {})))
+    return LoggerList(chosen)
