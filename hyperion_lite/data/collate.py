@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+import torch.utils.data
 
 LENGTHS_SUFFIX = "_lengths"
 
@@ -169,11 +171,12 @@ def _pad(field: str, tensors: list[torch.Tensor], names: list[str], axis: int) -
     lengths = torch.tensor([tensor.shape[axis] for tensor in tensors], dtype=torch.int64)
     shape = [len(tensors), *first.shape]
     shape[axis + 1] = int(lengths.max())
-    padded = first.new_empty(shape, dtype=dtype, requires_grad=False)
     if all(_in_numpy(tensor) for tensor in tensors):
+        padded = _new_cpu_tensor(shape, dtype)
         # the copies of torch start its thread pool for long rows, and wait for it wherever the processors are busy
         _fill(padded.numpy(), [tensor.numpy() for tensor in tensors], axis)
     else:
+        padded = first.new_empty(shape, dtype=dtype, requires_grad=False)
         for row, tensor in zip(padded, tensors, strict=True):
             length = tensor.shape[axis]
             row.narrow(axis, 0, length).copy_(tensor.detach())
@@ -183,6 +186,16 @@ def _pad(field: str, tensors: list[torch.Tensor], names: list[str], axis: int) -
 
 def _in_numpy(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and not tensor.requires_grad and tensor.dtype is not torch.bfloat16
+
+
+def _new_cpu_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes == 0 or torch.utils.data.get_worker_info() is None:
+        # numpy asks for huge pages for large arrays, torch does not
+        return torch.from_numpy(np.empty(shape, dtype=torch.empty(0, dtype=dtype).numpy().dtype))
+    # A batch leaves its worker in shared memory. Made there, as torch's own collation does it, it needs no copy.
+    storage = torch.UntypedStorage._new_shared(num_bytes)
+    return torch.empty(0, dtype=dtype).set_(storage).view(*shape)
 
 
 def _fill(padded: np.ndarray, arrays: list[np.ndarray], axis: int) -> None:

@@ -139,3 +139,24 @@ def test_other_key_conventions():
 def test_a_variant_with_options_can_be_sent_to_workers():
     function = pickle.loads(pickle.dumps(partial(collate, length_key="x")))
     assert function([{"id": "a", "x": np.ones(2)}])["x_lengths"].tolist() == [2]
+
+
+class _Rows(torch.utils.data.Dataset):
+    def __getitem__(self, index):
+        return item(
+            f"s{index}", 3 + index, xs=torch.zeros(0), h=torch.full((2,), 0.5, dtype=torch.bfloat16), k=np.int16(index)
+        )
+
+
+def test_batches_made_in_a_worker_are_those_made_here():
+    keys = [[0, 2, 1], [5]]
+    here = list(torch.utils.data.DataLoader(_Rows(), batch_sampler=keys, collate_fn=collate))
+    there = list(torch.utils.data.DataLoader(_Rows(), batch_sampler=keys, collate_fn=collate, num_workers=1))
+    for a, b in zip(here, there, strict=True):
+        assert a.keys() == b.keys() and b["audio"].is_shared() and b["xs"].shape == (len(a["id"]), 0)
+        for key, value in a.items():
+            assert (
+                torch.equal(value, b[key]) and value.dtype == b[key].dtype
+                if torch.is_tensor(value)
+                else value == b[key]
+            )
