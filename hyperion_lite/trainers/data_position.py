@@ -48,7 +48,7 @@ class DataPosition:
                 self.data.dataset.set_epoch(epoch)
             return iter(self.data)
         for part in (self.data, getattr(self.data, "sampler", None), getattr(self.data, "dataset", None)):
-            if hasattr(part, "set_epoch"):
+            if part is not None and hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
         batches = iter(self.data)
         if batch:

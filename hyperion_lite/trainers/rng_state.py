@@ -24,7 +24,13 @@ def collect_rng_state(device: torch.device) -> dict[str, Any]:
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": [version, torch.tensor(internal, dtype=torch.int64), gauss],
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(cached)],
+        "numpy": [
+            name,
+            torch.from_numpy(np.asarray(keys, dtype=np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ],
     }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)

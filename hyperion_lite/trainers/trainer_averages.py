@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim.swa_utils import SWALR
@@ -15,16 +16,14 @@ from hyperion_lite.trainers.accumulation import UpdateBatches
 from hyperion_lite.trainers.averaging import WeightAverage, batch_norms, update_batch_norm
 from hyperion_lite.trainers.batch_device import to_device
 from hyperion_lite.trainers.data_position import DataPosition
-
-if TYPE_CHECKING:
-    from hyperion_lite.trainers.torch_trainer_base import TorchTrainerBase
+from hyperion_lite.trainers.trainer_checkpoints import TrainerCheckpoints
 
 logger = logging.getLogger(__name__)
 
 SWA, EMA = "swa_model", "ema_model"
 
 
-class TrainerAverages:
+class TrainerAverages(TrainerCheckpoints):
     """Stochastic weight averaging and the exponential moving average of a trainer.
 
     SWA begins at step ``swa_start``: the learning rate goes to ``swa_lr`` in ``swa_anneal_steps`` steps (cosine) and stays there, and
@@ -33,7 +32,7 @@ class TrainerAverages:
     """
 
     def _init_averages(
-        self: TorchTrainerBase,
+        self,
         swa_start: int,
         swa_lr: float,
         swa_anneal_steps: int,
@@ -56,26 +55,33 @@ class TrainerAverages:
         if ema_decay > 0:
             self._averages[EMA] = WeightAverage(self.module, ema_decay)
 
-    @property
-    def _uses_swa(self: TorchTrainerBase) -> bool:
-        return SWA in self._averages
-
-    def _make_swa_scheduler(self: TorchTrainerBase) -> SWALR:
+    def _make_swa_scheduler(self) -> SWALR:
         return SWALR(self.optimizer, swa_lr=self._swa_lr, anneal_epochs=self._swa_anneal_steps)
 
-    def _update_averages(self: TorchTrainerBase) -> None:
+    def _update_averages(self) -> None:
         """Called after each real update, once the schedulers have moved."""
         self._averages_finished = False
         if EMA in self._averages:
             self._averages[EMA].update()
         since = self.global_step - self._swa_start
-        if self._uses_swa and since >= 0:
+        if SWA in self._averages and since >= 0:
             if self._swa_scheduler is None:
                 self._swa_scheduler = self._make_swa_scheduler()
             if since % self._swa_update_steps == 0:
                 self._averages[SWA].update()
 
-    def _finish_averages(self: TorchTrainerBase, train_data: Any) -> None:
+    def _restore_averages(self, states: Mapping[str, Any], averages: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        if "swa_scheduler" in states and SWA in self._averages:
+            self._swa_scheduler = self._make_swa_scheduler()
+            self._swa_scheduler.load_state_dict(states["swa_scheduler"])
+        for name, tensors in averages.items():
+            average = self._averages.get(name)
+            if average is None:
+                logger.warning("the checkpoint has averaged weights %s, which this run does not continue", name)
+            else:
+                average.load_state_dict(tensors)
+
+    def _finish_averages(self, train_data: Any) -> None:
         """At the end of training: statistics of the averages, the last checkpoint with them, model directories."""
         averages = {name: average for name, average in self._averages.items() if average.num_averaged}
         if not averages or self._averages_finished:
@@ -93,7 +99,7 @@ class TrainerAverages:
         self.save_checkpoint(self._logs)
 
     @torch.no_grad()
-    def _update_statistics(self: TorchTrainerBase, train_data: Any) -> None:
+    def _update_statistics(self, train_data: Any) -> None:
         self.module.train()
         if not batch_norms(self.module):
             return

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +16,6 @@ from torch import nn
 from hyperion_lite._version import __version__
 from hyperion_lite.serialization.directory import CONFIG_FILE, WEIGHTS_FILE
 from hyperion_lite.serialization.locate import RNG_STATE_FILE, TRAINER_STATE_FILE
-from hyperion_lite.trainers.averaging import WeightAverage
 from hyperion_lite.trainers.checkpoint_files import (
     CONFIG_YAML,
     OPTIMIZER_FILE,
@@ -38,16 +37,14 @@ from hyperion_lite.trainers.distribution import full_tensor, like_parameter
 from hyperion_lite.trainers.metric_accumulator import merge
 from hyperion_lite.trainers.optimizer_state import apply_optimizer_state, collect_optimizer_state
 from hyperion_lite.trainers.rng_state import apply_rng_state, collect_rng_state, pack_rng_states, state_of_rank
-
-if TYPE_CHECKING:
-    from hyperion_lite.trainers.torch_trainer_base import TorchTrainerBase
+from hyperion_lite.trainers.trainer_core import TrainerCore
 
 logger = logging.getLogger(__name__)
 
 STATE_FORMAT = 1
 
 
-class TrainerCheckpoints:
+class TrainerCheckpoints(TrainerCore):
     """The checkpoint methods of a trainer. Formats and guarantees: ``docs/checkpoints.md``.
 
     Attributes:
@@ -65,44 +62,40 @@ class TrainerCheckpoints:
 
     # names and places
 
-    def checkpoint_dir_name(self: TorchTrainerBase, epoch: int | None = None, step: int | None = None) -> str:
+    def checkpoint_dir_name(self, epoch: int | None = None, step: int | None = None) -> str:
         """Name of the checkpoint at (epoch, step), by default the present ones."""
         return checkpoint_name(self.cur_epoch if epoch is None else epoch, self.global_step if step is None else step)
 
-    def checkpoint_dir(self: TorchTrainerBase, epoch: int | None = None, step: int | None = None) -> Path:
+    def checkpoint_dir(self, epoch: int | None = None, step: int | None = None) -> Path:
         """Directory of the checkpoint at (epoch, step), by default the present ones."""
         return self.store.folder / self.checkpoint_dir_name(epoch, step)
 
-    def checkpoint_model_dir(
-        self: TorchTrainerBase, checkpoint_dir: str | os.PathLike[str], model_name: str | None = None
-    ) -> Path:
+    def checkpoint_model_dir(self, checkpoint_dir: str | os.PathLike[str], model_name: str | None = None) -> Path:
         """Directory of a model in a checkpoint, by default the only one."""
         return Path(checkpoint_dir) / (model_name or self.checkpoint_model_names[0])
 
-    def checkpoint_trainer_state_path(self: TorchTrainerBase, checkpoint_dir: str | os.PathLike[str]) -> Path:
+    def checkpoint_trainer_state_path(self, checkpoint_dir: str | os.PathLike[str]) -> Path:
         """File with the progress of a checkpoint."""
         return Path(checkpoint_dir) / self.trainer_state_file_name
 
-    def checkpoint_rng_state_path(self: TorchTrainerBase, checkpoint_dir: str | os.PathLike[str]) -> Path:
+    def checkpoint_rng_state_path(self, checkpoint_dir: str | os.PathLike[str]) -> Path:
         """File with the random states of a checkpoint."""
         return Path(checkpoint_dir) / self.rng_state_file_name
 
-    def is_complete_checkpoint_dir(self: TorchTrainerBase, checkpoint_dir: str | os.PathLike[str]) -> bool:
+    def is_complete_checkpoint_dir(self, checkpoint_dir: str | os.PathLike[str]) -> bool:
         """Whether a directory has everything a finished checkpoint has."""
         return self.store.is_complete(checkpoint_dir)
 
-    def find_last_checkpoint_dir(self: TorchTrainerBase) -> Path | None:
+    def find_last_checkpoint_dir(self) -> Path | None:
         """The complete checkpoint with the highest epoch and step; ``None`` without any."""
         found = self.store.complete()
         return found[0] if found else None
 
-    def find_best_checkpoint_dir(self: TorchTrainerBase) -> Path | None:
+    def find_best_checkpoint_dir(self) -> Path | None:
         """The complete checkpoint with the best value of ``best_metric``; ``None`` when none has one."""
         return self.store.best()
 
-    def checkpoint_save_dir(
-        self: TorchTrainerBase, epoch: int | None = None, step: int | None = None
-    ) -> AbstractContextManager[Path]:
+    def checkpoint_save_dir(self, epoch: int | None = None, step: int | None = None) -> AbstractContextManager[Path]:
         """Context that yields a temporary directory; it is flushed and renamed to the checkpoint's name if the block ends well.
 
         After an error nothing is left of it, and an older checkpoint of that name is as it was.
@@ -114,7 +107,7 @@ class TrainerCheckpoints:
 
     # saving
 
-    def save_checkpoint(self: TorchTrainerBase, logs: Mapping[str, Any] | None = None) -> Path | None:
+    def save_checkpoint(self, logs: Mapping[str, Any] | None = None) -> Path | None:
         """Save the state of training; every rank has to call it, rank 0 writes.
 
         Args:
@@ -136,17 +129,17 @@ class TrainerCheckpoints:
         self._save_schedule.done(self.global_step)
         return self.checkpoint_dir(epoch, step) if saved else None
 
-    def wait_for_checkpoint(self: TorchTrainerBase) -> None:
+    def wait_for_checkpoint(self) -> None:
         """Return when an asynchronous save has ended."""
         self._saver.wait()
 
-    def model_config(self: TorchTrainerBase) -> dict[str, Any]:
+    def model_config(self) -> dict[str, Any]:
         """Configuration of the model, as a checkpoint stores it."""
-        own = getattr(self.module, "get_config", dict)()
+        own: dict[str, Any] = getattr(self.module, "get_config", dict)()
         # splitting parameters over ranks changes the class of the object
         return {**json.loads(json.dumps(own)), "class_name": self._model_class_name}
 
-    def _collect_checkpoint(self: TorchTrainerBase, logs: Mapping[str, Any] | None) -> Checkpoint:
+    def _collect_checkpoint(self, logs: Mapping[str, Any] | None) -> Checkpoint:
         ranks = self.distribution.all_gather_object(
             {"rng": collect_rng_state(self.device), "metrics": self._epoch_metrics.state_dict()}
         )
@@ -169,9 +162,7 @@ class TrainerCheckpoints:
             self.checkpoint_model_names[0],
         )
 
-    def _trainer_state(
-        self: TorchTrainerBase, logs: Mapping[str, Any] | None, metrics: list[dict[str, list[float]]]
-    ) -> dict[str, Any]:
+    def _trainer_state(self, logs: Mapping[str, Any] | None, metrics: list[dict[str, list[float]]]) -> dict[str, Any]:
         return {
             "format": STATE_FORMAT,
             "version": __version__,
@@ -188,7 +179,7 @@ class TrainerCheckpoints:
             "run": self._identity(),
         }
 
-    def _identity(self: TorchTrainerBase) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         schedulers = {"lr_scheduler": self.lr_scheduler, "wd_scheduler": self.wd_scheduler}
         return run_identity(
             self.model_config(),
@@ -197,16 +188,16 @@ class TrainerCheckpoints:
             {key: None if part is None else type(part).__name__ for key, part in schedulers.items()},
         )
 
-    def _class_names(self: TorchTrainerBase) -> list[str] | None:
+    def _class_names(self) -> list[str] | None:
         return getattr(self.module, "class_names", None)
 
-    def _config_yaml(self: TorchTrainerBase) -> str | None:
+    def _config_yaml(self) -> str | None:
         path = self.store.folder / CONFIG_YAML
         return path.read_text(encoding="utf-8") if self.is_main and path.is_file() else None
 
     # restoring
 
-    def load_last_checkpoint(self: TorchTrainerBase) -> dict[str, Any] | None:
+    def load_last_checkpoint(self) -> dict[str, Any] | None:
         """Continue from the newest checkpoint that can be read; every rank has to call it.
 
         Returns:
@@ -231,7 +222,7 @@ class TrainerCheckpoints:
             )
         return None
 
-    def load_checkpoint(self: TorchTrainerBase, epoch: int, step: int) -> dict[str, Any]:
+    def load_checkpoint(self, epoch: int, step: int) -> dict[str, Any]:
         """Continue from the checkpoint at (epoch, step). Returns and raises as :meth:`load_last_checkpoint`.
 
         Raises:
@@ -243,14 +234,14 @@ class TrainerCheckpoints:
             raise FileNotFoundError(f"there is no complete checkpoint {path}; complete ones: {there}")
         return self._apply_checkpoint(read_checkpoint(path, self.checkpoint_model_names[0]), path)
 
-    def _report_incomplete(self: TorchTrainerBase, complete: list[str]) -> None:
+    def _report_incomplete(self, complete: list[str]) -> None:
         if not self.is_main or not self.store.folder.is_dir():
             return
         for path in sorted(self.store.folder.iterdir()):
             if parse_checkpoint_name(path.name) and path.name not in complete:
                 logger.warning("%s is not complete and is not used", path)
 
-    def _read_on_all_ranks(self: TorchTrainerBase, path: Path) -> Checkpoint | None:
+    def _read_on_all_ranks(self, path: Path) -> Checkpoint | None:
         checkpoint, problem = None, None
         try:
             checkpoint = read_checkpoint(path, self.checkpoint_model_names[0])
@@ -263,7 +254,7 @@ class TrainerCheckpoints:
             return None
         return checkpoint
 
-    def _apply_checkpoint(self: TorchTrainerBase, checkpoint: Checkpoint, path: Path) -> dict[str, Any]:
+    def _apply_checkpoint(self, checkpoint: Checkpoint, path: Path) -> dict[str, Any]:
         state = checkpoint.trainer_state
         refuse(self._differences(checkpoint), str(path))
         load_tensors(self.module, checkpoint.model_state)
@@ -286,7 +277,7 @@ class TrainerCheckpoints:
         self._logs = dict(state.get("logs") or {})
         return dict(self._logs)
 
-    def _differences(self: TorchTrainerBase, checkpoint: Checkpoint) -> list[str]:
+    def _differences(self, checkpoint: Checkpoint) -> list[str]:
         run = checkpoint.trainer_state.get("run") or {}
         current = self.model_config()
         found: list[str] = []
@@ -300,7 +291,7 @@ class TrainerCheckpoints:
             found += tensor_differences(checkpoint.model_state, self.module.state_dict())
         return found
 
-    def _restore_parts(self: TorchTrainerBase, checkpoint: Checkpoint) -> None:
+    def _restore_parts(self, checkpoint: Checkpoint) -> None:
         states = checkpoint.states
         for name, part in (("lr_scheduler", self.lr_scheduler), ("wd_scheduler", self.wd_scheduler)):
             if part is None:
@@ -309,20 +300,10 @@ class TrainerCheckpoints:
                 part.load_state_dict(_fit_lists(states[name], part.state_dict()))
             else:
                 logger.warning("the checkpoint has no state of the %s, which begins anew", name)
-        if "swa_scheduler" in states and self._uses_swa:
-            self._swa_scheduler = self._make_swa_scheduler()
-            self._swa_scheduler.load_state_dict(states["swa_scheduler"])
         self.precision.load_state_dict(states.get("grad_scaler", {}))
-        for name, tensors in checkpoint.averages.items():
-            average: WeightAverage | None = self._averages.get(name)
-            if average is None:
-                logger.warning("the checkpoint has averaged weights %s, which this run does not continue", name)
-            else:
-                average.load_state_dict(tensors)
+        self._restore_averages(states, checkpoint.averages)
 
-    def _report_restored(
-        self: TorchTrainerBase, state: Mapping[str, Any], path: Path, fresh: list[str], unused: list[str]
-    ) -> None:
+    def _report_restored(self, state: Mapping[str, Any], path: Path, fresh: list[str], unused: list[str]) -> None:
         logger.info("continuing from %s (%s)", path, describe(dict(state)))
         if fresh:
             logger.info("%d parameters begin without optimizer state, for instance %s", len(fresh), fresh[0])

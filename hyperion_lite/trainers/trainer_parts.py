@@ -54,10 +54,8 @@ def make_optimizer(optim: Any, model: nn.Module, distribution: Distribution) -> 
 
 def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     """The model's own parameter groups, or one of all trainable parameters; empty when there are none."""
-    if hasattr(model, "trainable_param_groups"):
-        groups = model.trainable_param_groups()
-    else:
-        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    own: Any = getattr(model, "trainable_param_groups", None)
+    groups = own() if own is not None else [{"params": [p for p in model.parameters() if p.requires_grad]}]
     return [group for group in groups if group["params"]]
 
 
