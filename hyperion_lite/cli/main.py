@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,8 +26,8 @@ COMMANDS = {
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser of the command line; only ``command`` gets its arguments."""
-    parser = argparse.ArgumentParser(prog="hyperion-lite", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.description = "Speaker embeddings from audio, and a safe look into PyTorch checkpoints."
+    description = "Speaker embeddings from audio, their training, and a safe look into PyTorch checkpoints."
+    parser = argparse.ArgumentParser(prog="hyperion-lite", description=description, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hyperion-lite {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
@@ -37,12 +38,16 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``hyperion-lite`` with ``argv`` and return its exit code: 0 done, 2 wrong use or failed items."""
+    """Run ``hyperion-lite`` with ``argv`` and return its exit code: 0 done, 2 wrong use or failed items.
+
+    What a user can cause (wrong options, files that are missing, damaged or not writable) is one line on standard error;
+    ``HYPERION_LITE_TRACEBACK=1`` shows where it came from.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((token for token in arguments if not token.startswith("-")), None)
     if command is not None and command not in COMMANDS:
         print(
-            f"hyperion-lite: error: unknown command {command!r}{nearest(command, COMMANDS)} Known: {', '.join(COMMANDS)}",
+            f"hyperion-lite: error: unknown command {command!r}{nearest(command, COMMANDS)} (known: {', '.join(COMMANDS)})",
             file=sys.stderr,
         )
         return 2
@@ -50,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:
         return int(importlib.import_module(f"hyperion_lite.cli.{args.command}").run(args))
-    except (HyperionLiteError, FileNotFoundError) as error:
+    except (HyperionLiteError, OSError, ValueError) as error:
+        if os.environ.get("HYPERION_LITE_TRACEBACK"):
+            raise
         print(f"hyperion-lite {args.command}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -14,6 +14,14 @@ class ConfigError(HyperionLiteError, ValueError):
     """A configuration has an unknown, missing or ill-typed key."""
 
 
+class UnknownClassError(HyperionLiteError, KeyError):
+    """A configuration or file names a class that nobody registered."""
+
+    def __str__(self) -> str:
+        # KeyError shows the representation of its argument, with quotes and escapes
+        return str(self.args[0]) if self.args else ""
+
+
 class ModelFileError(HyperionLiteError, ValueError):
     """A model file or directory cannot be used: wrong content, wrong class, wrong tensors."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from hyperion_lite.core.config import nearest
+from hyperion_lite.core.errors import UnknownClassError
 
 _C = TypeVar("_C", bound=type)
 
@@ -41,10 +42,10 @@ class Registry(Generic[_C]):
         """The class called ``name``.
 
         Raises:
-            KeyError: unknown; lists the known names.
+            UnknownClassError: a ``KeyError``; lists the known names.
         """
         if name not in self._classes:
-            raise KeyError(
+            raise UnknownClassError(
                 f"unknown {self.kind} class {name!r}{nearest(name, self._classes)} Known: {', '.join(sorted(self._classes))}"
             )
         return self._classes[name]

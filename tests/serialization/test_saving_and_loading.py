@@ -197,7 +197,7 @@ class TestErrors:
     def test_unknown_class(self, tmp_path, model):
         config = model.get_config() | {"class_name": "ResNet1dXVektor"}
         torch.save({"model_cfg": config, "model_state_dict": {}}, tmp_path / "m.pth")
-        with pytest.raises(KeyError, match=r"did you mean 'ResNet1dXVector'.*Known: .*Wav2ResNetXVector"):
+        with pytest.raises(KeyError, match=r"did you mean 'ResNet1dXVector'.*known: .*Wav2ResNetXVector"):
             HyperTorchModel.auto_load(tmp_path / "m.pth")
 
     def test_a_class_of_yours(self, tmp_path):
