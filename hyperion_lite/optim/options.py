@@ -1,0 +1,48 @@
+"""Checks that the factories of optimizers and schedulers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from hyperion_lite.core.config import Configurable, check_config, config_fields, nearest
+from hyperion_lite.core.errors import ConfigError
+
+
+def checked_options(
+    factory: type[Configurable], options: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Options of a factory with their types checked; numbers that YAML leaves as text (``1e-3``) become numbers.
+
+    Args:
+        factory: whose ``create`` has the signature.
+        options: what was given under known names.
+        other: what was given under unknown names.
+
+    Raises:
+        ConfigError: unknown keys with the nearest known one, or wrong types.
+    """
+    checked = check_config(factory, {**options, **other})
+    fields = config_fields(factory)
+    return {key: _as_number(fields[key].annotation, value) for key, value in checked.items()}
+
+
+def _as_number(annotation: Any, value: Any) -> Any:
+    types = get_args(annotation) or (annotation,)
+    if float in types and isinstance(value, (str, int)) and not isinstance(value, bool):
+        return float(value)
+    if int in types and isinstance(value, str):
+        return int(value)
+    return value
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """``name`` if it is among ``known``.
+
+    Raises:
+        ConfigError: it is not; says which one is nearest.
+    """
+    names = list(known)
+    if name not in names:
+        raise ConfigError(f"unknown {kind} {name!r}{nearest(name, names)} Known: {', '.join(names)}")
+    return name
