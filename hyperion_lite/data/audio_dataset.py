@@ -115,10 +115,10 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         reader = AudioReader(target_sample_freq, channel_policy, allow_pipes=allow_pipes)
         self._audio = SegmentAudio.of_tables(tables.segments, tables.recordings, reader, tables.origin)
         attributes = [*(extra_attrs or []), *(return_segment_info or [])]
+        self._check_reserved([*attributes, *(class_names or [])])
         self._table = SegmentTable.build(
             self._audio.segments, class_names or [], class_files, attributes, tables.classes
         )
-        self._check_reserved(attributes, class_names or [])
         self.pipelines = load_pipelines(aug_cfgs)
         self.num_augs = num_augs
         self.return_orig = return_orig
@@ -131,11 +131,12 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         # in shared memory: a worker that lives through the epochs sees the epoch, and the main process the skips of the workers
         self._shared = torch.zeros(_SLOTS, dtype=torch.int64).share_memory_()
 
-    def _check_reserved(self, *names: Sequence[str]) -> None:
-        reserved = (self.id_key, self.audio_key, "sample_freq", "repeat", "aug_info")
-        taken = [name for name in (*names[0], *names[1]) if name in reserved]
+    def _check_reserved(self, names: Sequence[str]) -> None:
+        audio = self.audio_key
+        reserved = {self.id_key, "sample_freq", "repeat", "aug_info", audio, f"{audio}_orig", f"{audio}_lengths"}
+        taken = [name for name in names if name in reserved or name.startswith(f"{audio}_aug_")]
         if taken:
-            raise ConfigError(f"column {taken[0]!r} cannot be returned: items have that key already")
+            raise ConfigError(f"column {taken[0]!r} cannot be returned: items have that key already; rename the column")
 
     def _check_views(self) -> None:
         if self.num_augs < 1:

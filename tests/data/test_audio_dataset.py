@@ -196,6 +196,8 @@ def test_labels_that_have_no_index_are_found_at_once(files, tmp_path):
         ({"class_names": ["speaker"], "class_files": {"age": "x.csv"}}, ConfigError, "'age'"),
         ({"class_names": ["speaker"], "class_files": ["missing.csv"]}, FileNotFoundError, "missing.csv"),
         ({"extra_attrs": ["id"]}, ConfigError, "'id'"),
+        ({"return_segment_info": ["audio_orig"]}, ConfigError, "'audio_orig'"),
+        ({"class_names": ["audio_aug_1"]}, ConfigError, "'audio_aug_1'"),
         ({"num_augs": 2}, ConfigError, "aug_cfgs"),
         ({"num_augs": 0}, ConfigError, "num_augs"),
         ({"on_error": "ignore"}, ConfigError, "on_error"),
