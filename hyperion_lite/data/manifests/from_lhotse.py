@@ -86,6 +86,7 @@ class _Reader:
     def __init__(self, file: Path, allow_pipes: bool) -> None:
         self.file, self.allow_pipes = file, allow_pipes
         self.recordings: dict[str, dict[str, Any]] = {}
+        self.channels: dict[str, list[int]] = {}
         self.segments: list[dict[str, Any]] = []
 
     def add_recording(self, line: int, entry: dict[str, Any]) -> None:
@@ -117,6 +118,7 @@ class _Reader:
             "sample_freq": entry.get("sampling_rate"),
             "duration": entry.get("duration"),
         }
+        self.channels[entry["id"]] = source.get("channels") or [0]
         known = self.recordings.setdefault(entry["id"], row)
         if known != row:
             raise ManifestError(f"{where}: recording {entry['id']!r} occurs twice, with different values")
@@ -127,11 +129,11 @@ class _Reader:
             raise ManifestError(
                 f"{where}: supervision {entry['id']!r} is of recording {recording!r}, which {self.file} does not have"
             )
-        self._add_segment(entry["id"], recording, entry.get("start", 0.0), entry.get("duration"), [entry])
+        self._add_segment(entry, recording, [entry])
 
     def whole_recordings(self) -> None:
         for id, row in self.recordings.items():
-            self._add_segment(id, id, 0.0, row["duration"], [])
+            self._add_segment({"id": id, "duration": row["duration"]}, id, [])
 
     def add_cut(self, line: int, entry: dict[str, Any]) -> None:
         where = f"{self.file}:{line}"
@@ -142,14 +144,14 @@ class _Reader:
                 f"{where}: cut {entry['id']!r} is a {kind} without one recording; only plain cuts can be read here"
             )
         self.add_recording(line, recording)
-        self._add_segment(
-            entry["id"], recording["id"], entry["start"], entry["duration"], entry.get("supervisions") or []
-        )
+        self._add_segment(entry, recording["id"], entry.get("supervisions") or [])
 
-    def _add_segment(
-        self, id: str, recording: str, start: float, duration: Any, supervisions: list[dict[str, Any]]
-    ) -> None:
-        row: dict[str, Any] = {"id": id, "recording": recording, "start": float(start), "duration": duration}
+    def _add_segment(self, entry: dict[str, Any], recording: str, supervisions: list[dict[str, Any]]) -> None:
+        start, duration = float(entry.get("start", 0.0)), entry.get("duration")
+        row: dict[str, Any] = {"id": entry["id"], "recording": recording, "start": start, "duration": duration}
+        channels, channel = self.channels[recording], entry.get("channel")
+        if len(channels) > 1 and isinstance(channel, int) and channel in channels:
+            row["channel"] = channels.index(channel)
         attributes = [_attributes(s) for s in supervisions]
         for name in dict.fromkeys(name for a in attributes for name in a):
             values = [a.get(name) for a in attributes]

@@ -14,7 +14,7 @@ from hyperion_lite.data.manifests.recording_set import RecordingSet
 
 class SegmentSet(InfoTable):
     """Segments. Columns: ``id``; optional ``recording`` (default: the id), ``start`` (s, default 0), ``duration`` (s, missing: to the
-    end of the recording), and any attributes.
+    end of the recording), ``channel`` (from 0, of a recording of several), and any attributes.
 
     A column ``end`` beside no ``duration`` is turned into one; -1 there means the end of the recording, as in Kaldi.
     """
@@ -24,6 +24,7 @@ class SegmentSet(InfoTable):
         required=("id",),
         text=frozenset({"id", "recording"}),
         floats=frozenset({"start", "duration", "end"}),
+        integers=frozenset({"channel"}),
         aliases={
             "segmentid": "id",
             "segment_id": "id",

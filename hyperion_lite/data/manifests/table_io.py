@@ -90,18 +90,25 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
         )
         return "skip"
 
-    parse = pa_csv.ParseOptions(delimiter=sep, invalid_row_handler=handle if on_bad_row else None)
+    def parse(newlines: bool) -> Any:
+        handler = handle if on_bad_row and not newlines else None
+        return pa_csv.ParseOptions(delimiter=sep, invalid_row_handler=handler, newlines_in_values=newlines)
+
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names}, null_values=[""], strings_can_be_null=True
     )
     # row numbers are known only where one thread reads
     read = pa_csv.ReadOptions(use_threads=on_bad_row is None, block_size=1 << 24, column_names=names, skip_rows=1)
     try:
-        return pa_csv.read_csv(path, read, parse, convert)
+        return pa_csv.read_csv(path, read, parse(False), convert)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             return pa.table({name: pa.array([], pa.string()) for name in names})
-        raise ManifestError(f"{path}: {error}") from error
+        try:
+            # slower, but a quoted text may hold a line break
+            return pa_csv.read_csv(path, read, parse(True), convert)
+        except pa.ArrowInvalid:
+            raise ManifestError(f"{path}: {error}") from error
 
 
 def open_parquet(path: Path) -> Any:

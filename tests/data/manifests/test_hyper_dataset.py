@@ -386,6 +386,14 @@ class TestLhotse:
         assert segments["cut"]["speaker"] == "ann" and segments["cut"]["duration"] == 1.5
         assert segments["cut2"]["speaker"] is None and segments["cut2"]["language"] == "en"
 
+    def test_the_channel_of_a_recording_of_several(self, tmp_path: Path) -> None:
+        two = {**self.RECORDING, "sources": [{"type": "file", "channels": [0, 1], "source": "a.wav"}]}
+        recordings = self.write(tmp_path / "r.jsonl", two)
+        dataset = HyperDataset.from_lhotse(
+            recordings, self.write(tmp_path / "s.jsonl", {**self.SUPERVISION, "channel": 1})
+        )
+        assert dataset.segments["sup"]["channel"] == 1
+
     def test_what_has_no_place_here(self, tmp_path: Path) -> None:
         mixed = {"id": "m", "type": "MixedCut", "tracks": []}
         url = {**self.RECORDING, "sources": [{"type": "url", "source": "http://x"}]}

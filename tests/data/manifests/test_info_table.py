@@ -73,7 +73,7 @@ class TestReading:
         assert table.codes("speaker")[1] == ["10", "20"]
 
     def test_quotes_separators_and_unicode_in_values(self, tmp_path: Path) -> None:
-        table = SegmentSet.from_rows([{"id": "a,b", "text": 'say "hé", then'}, {"id": "ñ", "text": "plain"}])
+        table = SegmentSet.from_rows([{"id": "a,b", "text": 'say "hé", then'}, {"id": "ñ", "text": "two\nlines"}])
         table.save(tmp_path / "s.csv")
         assert SegmentSet.from_file(tmp_path / "s.csv").equals(table)
 
