@@ -120,6 +120,7 @@ def _defaultdict(m: Machine, args: tuple) -> defaultdict:
     # A factory of the file's own is forgotten: it will not be called.
     result: defaultdict = defaultdict(factory)
     _update(m, result, list(_one(args[1:], dict, OrderedDict).items()) if len(args) == 2 else ())
+    m.nesting.add(result, result.values())
     return result
 
 
@@ -132,7 +133,9 @@ def _deque(m: Machine, args: tuple) -> deque:
         raise PthFormatError("malformed maximum length of a deque")
     m.copy(len(values))
     m.spend(650 + 8 * len(values))
-    return deque(values, bound)
+    result = deque(values, bound)
+    m.nesting.add(result, result)
+    return result
 
 
 def _list(m: Machine, args: tuple) -> list:
@@ -164,7 +167,9 @@ def _range(m: Machine, args: tuple) -> Any:
 def _slice(m: Machine, args: tuple) -> slice:
     if not 1 <= len(args) <= 3:
         raise PthFormatError("malformed arguments of a slice")
-    return slice(*args)
+    result = slice(*args)
+    m.nesting.add(result, args)
+    return result
 
 
 def _latin1(m: Machine, text: Any, encoding: Any) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 from hyperion_lite.pth.errors import PthError, PthFormatError, PthLimitError, PthTruncatedError, shorten
 from hyperion_lite.pth.globals import resolve_global
 from hyperion_lite.pth.limits import Limits
+from hyperion_lite.pth.nesting import NestingGuard
 from hyperion_lite.pth.opcodes import HANDLERS, OPCODE_NAMES
 from hyperion_lite.pth.values import GlobalRef, NumpyDType, Opaque, StorageRef, TensorNode, TensorRef
 
@@ -51,6 +52,7 @@ class Machine:
         "max_depth",
         "memo",
         "memo_bound",
+        "nesting",
         "persistent_load",
         "protocol",
         "size",
@@ -85,6 +87,7 @@ class Machine:
         self.copy_budget = 1024 + 4 * length
         self.wide_keys_left = limits.max_wide_keys
         self.call_depth = 0
+        self.nesting = NestingGuard()
 
     def run(self) -> tuple[Any, int]:
         """Execute up to STOP.

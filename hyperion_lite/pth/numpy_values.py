@@ -117,6 +117,7 @@ def set_array_state(m: Machine, array: np.ndarray, state: Any) -> None:
     raw = _raw(data)
     if type(data) is list and type(spec) is NumpyDType and spec.spec in ("O", "O4", "O8"):
         dtype, raw = _object_state(m, shape, data)
+        m.nesting.add(array, data)
     elif raw is not None:
         dtype = to_numpy(spec) or _void(spec)
         _check_shape(shape, dtype.itemsize, len(raw))

@@ -7,7 +7,7 @@ long decimal integers, old-style instances). STOP gives the complement of the po
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from hyperion_lite.pth.build import apply_state
@@ -128,8 +128,11 @@ def _frozenset(m: Machine, pos: int) -> int:
     return pos
 
 
-def _extend(target: Any, values: list[Any]) -> None:
-    if isinstance(target, (list, deque)):
+def _extend(m: Machine, target: Any, values: list[Any]) -> None:
+    if type(target) is list:
+        target.extend(values)
+    elif type(target) is deque:
+        m.nesting.add(target, values)
         target.extend(values)
     elif type(target) is Opaque:
         target.elements.extend(values)
@@ -140,14 +143,14 @@ def _extend(target: Any, values: list[Any]) -> None:
 @opcode(b"a")
 def _append(m: Machine, pos: int) -> int:
     value = m.stack.pop()
-    _extend(m.stack[-1], [value])
+    _extend(m, m.stack[-1], [value])
     return pos
 
 
 @opcode(b"e")
 def _appends(m: Machine, pos: int) -> int:
     values = m.pop_mark()
-    _extend(m.stack[-1], values)
+    _extend(m, m.stack[-1], values)
     return pos
 
 
@@ -155,6 +158,8 @@ def _set_items(m: Machine, target: Any, values: list[Any]) -> None:
     if len(values) % 2:
         raise PthFormatError("a key without a value")
     if isinstance(target, dict):
+        if type(target) is defaultdict:
+            m.nesting.add(target, values[1::2])
         for index in range(0, len(values), 2):
             key = values[index]
             if type(key) is not str:

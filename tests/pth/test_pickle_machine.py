@@ -34,6 +34,32 @@ def value_of(body: bytes) -> Any:
     return run(pickled(body))
 
 
+def freed_recursively(kind: str, outer_first: bool) -> bytes:
+    """A chain of 2,000 containers of one kind, each in the one before; filled from one end or the other."""
+    length = 2_000
+    empty = {
+        "deque": name("collections", "deque") + b")R",
+        "defaultdict": name("collections", "defaultdict") + b")R",
+        "array": name("numpy.core.multiarray", "_reconstruct") + name("numpy", "ndarray") + b"K\x00\x85C\x01b\x87R",
+    }
+    objects = name("numpy", "dtype") + text("O8") + b"\x85R"
+    fill = {"deque": b"%ba", "defaultdict": b"N%bs", "array": b"(K\x01K\x01\x85" + objects + b"\x89]%batb"}
+    if kind == "slice":
+        return name("builtins", "slice") + b"q\x00" + b"N" + b"r\xff\0\0\0" + b"".join(
+            b"h\x00j\xff\0\0\0\x85Rr\xff\0\0\0" for _ in range(length)
+        )  # fmt: skip
+    if kind == "mixed":
+        kinds = ["deque", "defaultdict"] * (length // 2)
+    else:
+        kinds = [kind] * length
+    memo = [struct.pack("<I", i) for i in range(length)]
+    body = b"".join(empty[one] + b"r" + index + b"0" for one, index in zip(kinds, memo, strict=True))
+    order = range(length - 1) if outer_first else range(length - 2, -1, -1)
+    return (
+        body + b"".join(b"j" + memo[i] + fill[kinds[i]].replace(b"%b", b"j" + memo[i + 1]) + b"0" for i in order) + b"N"
+    )
+
+
 _SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -306,6 +332,17 @@ class TestLimits:
         body = name("copyreg", "__newobj__") + b"(" + name("copyreg", "__newobj__") * 50 + b"tR"
         with pytest.raises(PthLimitError, match="calls"):
             value_of(body)
+
+    @pytest.mark.parametrize("outer_first", [True, False])
+    @pytest.mark.parametrize("kind", ["deque", "defaultdict", "slice", "array", "mixed"])
+    def test_chains_of_containers_that_are_freed_recursively(self, kind: str, outer_first: bool) -> None:
+        """Some 100,000 links would end the process when they are freed; these are few enough to fail in peace."""
+        with pytest.raises(PthLimitError, match="inside each other"):
+            value_of(freed_recursively(kind, outer_first))
+
+    def test_ordinary_nesting_of_those_is_read(self) -> None:
+        value = defaultdict(list, {i: deque([slice(i), deque([i])], 5) for i in range(150)})
+        assert run(pickle.dumps(value, 4)) == value
 
     def test_instruction_count(self) -> None:
         with pytest.raises(PthLimitError, match="instructions"):
