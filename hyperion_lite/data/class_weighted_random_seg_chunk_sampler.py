@@ -11,7 +11,7 @@ import numpy as np
 from hyperion_lite.data.batch_limits import EmptySamplerError, Limits
 from hyperion_lite.data.chunk_options import ChunkOptions, LengthSampling, ShortPolicy, place
 from hyperion_lite.data.class_weights import ClassSegments, WeightMode, check_mode
-from hyperion_lite.data.epoch_plan import EpochPlan, GlobalBatch
+from hyperion_lite.data.epoch_plan import DrawnPlan, EpochPlan, GlobalBatch
 from hyperion_lite.data.hard_prototypes import build_table, table_from_state, table_to_state
 from hyperion_lite.data.random_chunk_plan import NumChunks, RandomChunkSampler, chunk_batch_options
 
@@ -209,7 +209,7 @@ class ClassWeightedRandomSegChunkSampler(RandomChunkSampler):
         self._next_prototypes = following
 
 
-class _WeightedPlan(EpochPlan):
+class _WeightedPlan(DrawnPlan):
     # Sizes and chunk lengths of the batches are drawn at once; classes, segments and chunks of a batch when it is asked for, from a
     # generator of its own.
 
@@ -218,14 +218,15 @@ class _WeightedPlan(EpochPlan):
         self.prototypes = sampler.hard_prototypes
         total = int(sampler.chunks_per_segment(epoch).sum(dtype=np.int64))
         self.chunk_lengths, self.offsets = sampler.draw_batches(epoch, limits, total, sampler.group_size)
-        self.num_batches = len(self.chunk_lengths)
+        super().__init__(
+            min(len(self.chunk_lengths), limits.batches or len(self.chunk_lengths)),
+            len(sampler.lengths),
+            sampler.chunks.minimum * (1 - 1e-6),
+        )
         self.dropped = sampler._dropped()
-        self.short_below = sampler.chunks.minimum * (1 - 1e-6)
-        if limits.batches is not None and self.num_batches > limits.batches:
-            self.num_batches = limits.batches
 
-    def batch(self, index: int) -> GlobalBatch:
-        """The global batch ``index``."""
+    def draw(self, index: int) -> GlobalBatch:
+        """The global batch ``index``, from a generator of its own."""
         sampler, members = self.sampler, self.sampler.class_segments
         size = int(self.offsets[index + 1] - self.offsets[index])
         rng = sampler.rng(self.epoch, "batch", index)

@@ -84,37 +84,68 @@ class EpochPlan(ABC):
     num_batches: int
     dropped: dict[str, int]
     short: int = 0
-    short_below: float = 0.0
-    """Items below this length count as short, besides those counted in ``short``."""
 
     @abstractmethod
     def batch(self, index: int) -> GlobalBatch:
         """The global batch ``index``."""
 
+    @abstractmethod
     def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
-        """Count what the plan does, batch by batch."""
-        used = np.zeros(segments_total, dtype=bool)
-        items, repeated, short, occupied, padded = 0, 0, self.short, 0.0, 0.0
-        for index in range(self.num_batches):
-            batch = self.batch(index)
-            size = len(batch.segments)
-            used[batch.segments] = True
-            items += size
-            repeated += num_dealt(size, world_size, per_rank, batch.last) - size
-            occupied += float(batch.lengths.sum())
-            padded += size * max(float(batch.lengths.max()), batch.pad_to or 0.0)
-            short += int((batch.lengths < self.short_below).sum())
-        share = 1.0 - occupied / padded if padded else 0.0
+        """Count what the plan does."""
+
+
+class DrawnPlan(EpochPlan):
+    """A plan whose batches are drawn when they are asked for.
+
+    It counts what it draws, so that the account of an epoch that was run through costs nothing more.
+
+    Args:
+        num_batches: number of batches, all of them full.
+        num_segments: segments of the manifest.
+        short_below: items below this length count as short.
+    """
+
+    def __init__(self, num_batches: int, num_segments: int, short_below: float) -> None:
+        self.num_batches = num_batches
+        self.short_below = short_below
+        self._counted = np.zeros(num_batches, dtype=bool)
+        self._used = np.zeros(num_segments, dtype=bool)
+        self._sizes = np.zeros(num_batches, dtype=np.int64)
+        self._occupied = np.zeros(num_batches)
+        self._padded = np.zeros(num_batches)
+        self._short = np.zeros(num_batches, dtype=np.int64)
+
+    @abstractmethod
+    def draw(self, index: int) -> GlobalBatch:
+        """The global batch ``index``, a function of its number alone."""
+
+    def batch(self, index: int) -> GlobalBatch:
+        """The global batch ``index``."""
+        batch = self.draw(index)
+        if not self._counted[index]:
+            self._counted[index] = True
+            self._used[batch.segments] = True
+            self._sizes[index] = len(batch.segments)
+            self._occupied[index] = batch.lengths.sum()
+            self._padded[index] = len(batch.segments) * max(float(batch.lengths.max()), batch.pad_to or 0.0)
+            self._short[index] = (batch.lengths < self.short_below).sum()
+        return batch
+
+    def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
+        """Count what the plan does, drawing the batches that were not drawn yet."""
+        for index in np.flatnonzero(~self._counted).tolist():
+            self.batch(index)
+        dealt = np.where(self._sizes < world_size * per_rank, world_size * per_rank, self._sizes)
         return EpochAccount(
             epoch,
             self.num_batches,
-            items,
+            int(self._sizes.sum()),
             segments_total,
-            int(used.sum()),
-            repeated,
+            int(self._used.sum()),
+            int((dealt - self._sizes).sum()),
             dict(self.dropped),
-            short,
-            share,
+            int(self._short.sum()),
+            1.0 - float(self._occupied.sum() / self._padded.sum()),
         )
 
 
