@@ -16,18 +16,24 @@ import logging
 import mmap
 import os
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from hyperion_lite.core.atomic import atomic_directory, is_temporary
+from hyperion_lite.core.atomic import TEMPORARY_MARK, fsync_path, is_temporary
 from hyperion_lite.data.manifests.arrow_tools import to_numpy
 from hyperion_lite.data.manifests.id_index import HASH_FILE, ROW_FILE, IdIndex, hash_text
 from hyperion_lite.data.manifests.row_reader import CAN_READ_ROWS, RowReader
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +134,9 @@ def find_cached(source: Path, kind: str) -> CachedTable | None:
     name = cache_name(source, kind)
     for folder in cache_folders(source):
         if (folder / name / DONE_FILE).is_file():
-            return open_cached(folder / name)
+            # another process may be removing it as stale
+            with suppress(FileNotFoundError):
+                return open_cached(folder / name)
     return None
 
 
@@ -149,71 +157,123 @@ def open_cached(folder: Path) -> CachedTable:
     return CachedTable(folder, table, numbers, index, maps, rows, bool(description["distinct"]))
 
 
-def build_cached(source: Path, kind: str, batches: Iterable[pa.Table], num_rows: int) -> CachedTable | None:
-    """Make the copy of ``source`` from its normalised ``batches``.
+def build_cached(
+    source: Path, kind: str, make_batches: Callable[[], Iterable[pa.Table]], num_rows: int
+) -> CachedTable | None:
+    """Make the copy of ``source``.
+
+    Of several processes that do so at once, one works and the others wait for it; where files cannot be locked, the first to finish wins.
+
+    Args:
+        source: the manifest.
+        kind: class it is read as.
+        make_batches: gives its normalised rows.
+        num_rows: their number.
 
     Returns:
-        The mapped copy, or ``None`` where no folder can be written (``batches`` is not consumed then).
+        The mapped copy, or ``None`` where no folder can take it.
     """
     name = cache_name(source, kind)
     for parent in cache_folders(source):
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            # the first write decides: asking for permission first says nothing about quotas and read-only mounts
-            probe = parent / f".probe-{os.getpid()}"
-            probe.touch()
-            probe.unlink()
+            with _lock(parent / f".{name}.lock"):
+                if not (parent / name / DONE_FILE).is_file():
+                    logger.info("making a memory-mapped copy of %s in %s", source, parent / name)
+                    _publish(parent / name, make_batches(), num_rows, source)
+                _remove_stale(parent, name)
         except OSError as error:
+            # read-only, over quota, full
             logger.info("cannot keep a copy of %s in %s: %s", source, parent, error)
             continue
-        logger.info("making a memory-mapped copy of %s in %s", source, parent / name)
-        try:
-            with atomic_directory(parent / name) as temporary:
-                _write(temporary, batches, num_rows, source)
-        except OSError:
-            # another process may have published the same copy in the meantime
-            if not (parent / name / DONE_FILE).is_file():
-                raise
-        _remove_stale(parent, name)
         pa.default_memory_pool().release_unused()
         return open_cached(parent / name)
     return None
 
 
-def _write(folder: Path, batches: Iterable[pa.Table], num_rows: int, source: Path) -> None:
-    writer: pa.ipc.RecordBatchFileWriter | None = None
-    hashes = np.empty(num_rows, np.uint64)
-    numbers: dict[str, np.ndarray] = {}
-    files: dict[str, str] = {}
-    row = 0
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        if fcntl is not None:
+            # some network file systems have no locks
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _publish(target: Path, batches: Iterable[pa.Table], num_rows: int, source: Path) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent))
     try:
+        _write(temporary, batches, num_rows, source)
+        for file in temporary.iterdir():
+            fsync_path(file)
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o777 & ~mask)
+        try:
+            # a full folder is never replaced: another process that was faster keeps its copy, which others may have mapped
+            temporary.rename(target)
+        except OSError:
+            if not (target / DONE_FILE).is_file():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+class _ColumnFile:
+    """A ``.npy`` file of known length that is written piece by piece."""
+
+    def __init__(self, path: Path, dtype: np.dtype, num_rows: int) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._dtype = dtype
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (num_rows,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def write(self, values: np.ndarray) -> None:
+        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _write(folder: Path, batches: Iterable[pa.Table], num_rows: int, source: Path) -> None:
+    hashes = np.empty(num_rows, np.uint64)
+    numbers: dict[str, _ColumnFile] = {}
+    incomplete: set[str] = set()
+    row = 0
+    with ExitStack() as files:
+        writer: pa.ipc.RecordBatchFileWriter | None = None
         for batch in batches:
             if writer is None:
-                writer = pa.ipc.new_file(str(folder / TABLE_FILE), batch.schema)
+                writer = files.enter_context(pa.ipc.new_file(str(folder / TABLE_FILE), batch.schema))
                 for i, field in enumerate(batch.schema):
                     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
-                        files[field.name] = f"column_{i}.npy"
+                        file = _ColumnFile(folder / f"column_{i}.npy", np.dtype(field.type.to_pandas_dtype()), num_rows)
+                        files.callback(file.close)
+                        numbers[field.name] = file
             writer.write_table(batch, max_chunksize=BATCH_ROWS)
             hashes[row : row + len(batch)] = hash_text(batch.column("id"))
-            for name in list(files):
+            for name, file in numbers.items():
                 if batch.column(name).null_count:
-                    # no array of integers has a place for a missing one; such a column is read from the table
-                    del files[name]
-                    continue
-                values = to_numpy(batch.column(name))
-                if name not in numbers:
-                    numbers[name] = np.lib.format.open_memmap(folder / files[name], "w+", values.dtype, (num_rows,))
-                numbers[name][row : row + len(batch)] = values
+                    # no array of integers has a place for a missing one: such a column is read from the table
+                    incomplete.add(name)
+                if name not in incomplete:
+                    file.write(to_numpy(batch.column(name)))
             row += len(batch)
-    finally:
-        if writer is not None:
-            writer.close()
+        names = list(batch.schema.names)
     assert row == num_rows, f"{source}: {row} rows, {num_rows} expected"
-    numbers.clear()
     index = IdIndex.from_hashes(hashes)
     index.save(folder)
-    distinct = bool((index.hashes[1:] != index.hashes[:-1]).all())
-    description = {"source": str(source), "rows": num_rows, "numbers": files, "distinct": distinct}
+    description = {
+        "source": str(source),
+        "rows": num_rows,
+        "numbers": {name: f"column_{names.index(name)}.npy" for name in numbers if name not in incomplete},
+        "distinct": bool((index.hashes[1:] != index.hashes[:-1]).all()),
+    }
     (folder / DONE_FILE).write_text(json.dumps(description))
 
 

@@ -53,12 +53,13 @@ def open_table(path: Path, rules: ColumnRules, kind: str, sep: str | None = None
             return OpenedTable(found.table, found)
     if format_ == "text":
         whole = normalise(read_text(path, sep), rules, str(path))
-        batches: Iterator[pa.Table] = iter([whole])
         num_rows = len(whole)
-    else:
-        batches = _normalised(source, rules, str(path))
     if cache and large and rules.unique_id:
-        built = build_cached(path, kind_key, batches, num_rows)
+
+        def make_batches() -> Iterator[pa.Table]:
+            return iter([whole]) if format_ == "text" else _normalised(source, rules, str(path))
+
+        built = build_cached(path, kind_key, make_batches, num_rows)
         if built is not None:
             return OpenedTable(built.table, built)
         logger.warning("%s: no folder can take its memory-mapped copy; it is held in the memory of each process", path)

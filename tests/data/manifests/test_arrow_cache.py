@@ -147,6 +147,55 @@ def test_the_environment_can_name_the_folder(path: Path, tmp_path: Path, monkeyp
     assert not (path.parent / FOLDER_NAME).exists()
 
 
+def open_and_count(path: Path, queue: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    table = SegmentSet.from_file(path)
+    queue.put((len(table), table._cached is not None, table.index("spk007-utt00000007")))
+
+
+def test_processes_that_open_a_manifest_at_once_share_one_copy(path: Path) -> None:
+    # forked, so that the small thresholds of this module hold in them too
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    processes = [context.Process(target=open_and_count, args=(path, queue)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [queue.get(timeout=60) for _ in processes] == [(ROWS, True, 7)] * 4
+    for process in processes:
+        process.join()
+    assert len(copies(path.parent / FOLDER_NAME)) == 1
+
+
+def test_a_copy_that_another_process_finished_first_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_cache, "fcntl", None)
+    original, calls, nested = arrow_cache._write, [], []
+
+    def slow(*arguments: object) -> None:
+        original(*arguments)  # type: ignore[arg-type]
+        calls.append(arguments)
+        if len(calls) == 1:
+            nested.append(SegmentSet.from_file(path))
+
+    monkeypatch.setattr(arrow_cache, "_write", slow)
+    assert SegmentSet.from_file(path).ids == nested[0].ids
+    assert len(copies(path.parent / FOLDER_NAME)) == 1
+
+
+def test_a_full_disk_leaves_the_copy_to_the_next_folder(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = arrow_cache._write
+
+    def full(folder: Path, *rest: object) -> None:
+        original(folder, *rest)  # type: ignore[arg-type]
+        if folder.is_relative_to(path.parent):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(arrow_cache, "_write", full)
+    assert SegmentSet.from_file(path)._cached is not None
+    assert copies(path.parent / FOLDER_NAME) == []
+    assert len(copies(tmp_path / "user-cache" / "hyperion_lite" / "manifests")) == 1
+
+
 def test_an_unfinished_copy_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(arrow_cache.IdIndex, "save", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
