@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from hyperion_lite._version import __version__
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import HyperionLiteError
 
 COMMANDS = {
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((token for token in arguments if not token.startswith("-")), None)
     if command is not None and command not in COMMANDS:
         print(
-            f"hyperion-lite: error: unknown command {command!r}{nearest(command, COMMANDS)} (known: {', '.join(COMMANDS)})",
+            f"hyperion-lite: error: {unknown_choice('command', command, COMMANDS)}",
             file=sys.stderr,
         )
         return 2

@@ -57,6 +57,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f", did you mean {matches[0]!r}?" if matches else ""
 
 
+def unknown_choice(kind: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that is none of the ``known`` ones of its ``kind``."""
+    names = [str(k) for k in known]
+    return f"unknown {kind} {name!r}{nearest(str(name), names)} (known: {', '.join(names)})"
+
+
 def to_plain(value: Any, where: str = "config") -> Any:
     """Deep copy of ``value`` with JSON types only.
 

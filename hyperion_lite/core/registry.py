@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import UnknownClassError
 
 _C = TypeVar("_C", bound=type)
@@ -45,9 +45,7 @@ class Registry(Generic[_C]):
             UnknownClassError: a ``KeyError``; lists the known names.
         """
         if name not in self._classes:
-            raise UnknownClassError(
-                f"unknown {self.kind} class {name!r}{nearest(name, self._classes)} Known: {', '.join(sorted(self._classes))}"
-            )
+            raise UnknownClassError(unknown_choice(f"{self.kind} class", name, sorted(self._classes)))
         return self._classes[name]
 
     def __contains__(self, name: object) -> bool:

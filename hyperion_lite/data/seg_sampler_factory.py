@@ -6,7 +6,7 @@ import inspect
 import logging
 from typing import Any, ClassVar, Literal
 
-from hyperion_lite.core.config import Configurable, config_fields, nearest
+from hyperion_lite.core.config import Configurable, config_fields, nearest, unknown_choice
 from hyperion_lite.data.bucketing_seg_sampler import BucketingSegSampler
 from hyperion_lite.data.chunk_options import LengthSampling, ShortPolicy
 from hyperion_lite.data.class_weighted_random_seg_chunk_sampler import ClassWeightedRandomSegChunkSampler
@@ -136,10 +136,7 @@ class SegSamplerFactory(Configurable):
         _merge_other_names(options, other)
         sampler_class = SegSamplerFactory.sampler_types.get(sampler_type)
         if sampler_class is None:
-            known = SegSamplerFactory.sampler_types
-            raise ValueError(
-                f"unknown sampler_type {sampler_type!r}{nearest(str(sampler_type), known)} Known: {', '.join(known)}"
-            )
+            raise ValueError(unknown_choice("sampler_type", sampler_type, SegSamplerFactory.sampler_types))
         options["base_sampler"] = options.pop("base_sampler_type")
         accepted = inspect.signature(sampler_class).parameters
         given = {key: value for key, value in options.items() if value is not None}

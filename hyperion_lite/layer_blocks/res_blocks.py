@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.layer_blocks.res2net_block import Res2BasicBlock, Res2BottleneckBlock
 from hyperion_lite.layer_blocks.res_block import BasicBlock, BlockSpec, BottleneckBlock, ResBlock
 
@@ -47,7 +47,7 @@ def block_kind(name: str) -> BlockKind:
         ValueError: unknown; lists the known names.
     """
     if name not in BLOCK_KINDS:
-        raise ValueError(f"unknown residual block {name!r}{nearest(name, BLOCK_KINDS)} Known: {', '.join(BLOCK_KINDS)}")
+        raise ValueError(unknown_choice("residual block", name, BLOCK_KINDS))
     return BLOCK_KINDS[name]
 
 

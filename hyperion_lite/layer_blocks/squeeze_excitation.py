@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layer_blocks.conv import Dims, make_conv
 from hyperion_lite.layers.activation import make_activation
@@ -132,9 +132,7 @@ def make_se(
         ValueError: unknown type, or no hidden unit left.
     """
     if se_type not in SE_TYPES or (ndim == 1 and se_type != "cw-se"):
-        raise ValueError(
-            f"unknown squeeze-excitation {se_type!r}{nearest(se_type, SE_TYPES)} Known: {', '.join(SE_TYPES)}"
-        )
+        raise ValueError(unknown_choice("squeeze-excitation", se_type, SE_TYPES))
     if reduction < 1:
         raise ValueError(f"se_r must be at least 1, got {reduction}")
     if se_type == "cfw-se":

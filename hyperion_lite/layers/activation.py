@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import ConfigError
 
 
@@ -102,9 +102,7 @@ def make_activation(spec: str | Mapping[str, Any] | None) -> nn.Module:
     if name in _SWISH_ARGS and not arguments:
         return Swish(**_SWISH_ARGS[name])
     if name not in _TORCH_CLASSES and name not in _SWISH_ARGS:
-        raise ConfigError(
-            f"unknown activation {name!r}{nearest(name, ACTIVATIONS)} Known activations: {', '.join(ACTIVATIONS)}"
-        )
+        raise ConfigError(unknown_choice("activation", name, ACTIVATIONS))
     try:
         return _TORCH_CLASSES[name](**{**_DEFAULT_ARGS.get(name, {}), **arguments})
     except (KeyError, TypeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, get_args
 
-from hyperion_lite.core.config import Configurable, nearest
+from hyperion_lite.core.config import Configurable, unknown_choice
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.layers.audio_feats import (
     AudioFeats,
@@ -102,10 +102,7 @@ class AudioFeatsFactory(Configurable):
             ValueError: a value is unknown or out of range.
         """
         if audio_feat not in _CLASSES:
-            known = ", ".join(get_args(FeatureType))
-            raise ConfigError(
-                f"unknown audio_feat {audio_feat!r}{nearest(str(audio_feat), get_args(FeatureType))} Known: {known}"
-            )
+            raise ConfigError(unknown_choice("audio_feat", audio_feat, get_args(FeatureType)))
         options = AudioFeatsOptions(
             sample_frequency=sample_frequency,
             frame_length=frame_length,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import nearest, unknown_choice
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.layers.precision import at_least_float32, autocast_disabled
 
@@ -342,9 +342,7 @@ def make_output_layer(
         return ArcLossOutput(in_feats, num_classes, **margins)
     if loss_type == "subcenter-arc-softmax":
         return SubCenterArcLossOutput(in_feats, num_classes, num_subcenters, **margins)
-    raise ConfigError(
-        f"unknown loss_type {loss_type!r}{nearest(str(loss_type), LOSS_TYPES)} Known loss types: {', '.join(LOSS_TYPES)}"
-    )
+    raise ConfigError(unknown_choice("loss_type", loss_type, LOSS_TYPES))
 
 
 def _sine(cosines: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.batch_norm import BatchNorm1d, BatchNorm2d
@@ -121,6 +121,4 @@ def make_norm(
         return GroupNorm(num_features, num_features, eps=eps, affine=kind == "instance-norm-affine")
     if kind == "layer-norm":
         return ChannelLayerNorm(num_features, eps=eps) if ndim == 1 else GroupNorm(1, num_features, eps=eps)
-    raise ConfigError(
-        f"unknown normalisation layer {kind!r}{nearest(kind, NORM_KINDS)} Known: {', '.join(NORM_KINDS)}, or null for batch-norm"
-    )
+    raise ConfigError(unknown_choice("normalisation layer", kind, [*NORM_KINDS, "null for batch-norm"]))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hyperion_lite.core.config import Configurable, nearest
+from hyperion_lite.core.config import Configurable, nearest, unknown_choice
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.layers.pool_attention import GlobalChWiseAttMeanStdPool1d, LDEPool1d, ScaledDotProdAttV1Pool1d
 from hyperion_lite.layers.pool_stats import GlobalAvgPool1d, GlobalMeanLogVarPool1d, GlobalMeanStdPool1d, GlobalPool1d
@@ -83,9 +83,7 @@ class GlobalPool1dFactory(Configurable):
         arguments = dict(locals())
         name = _ALIASES.get(arguments.pop("pool_type"), pool_type)
         if name not in _CLASSES:
-            raise ConfigError(
-                f"unknown pool_type {name!r}{nearest(name, _CLASSES)} Known pooling types: {', '.join(_CLASSES)}"
-            )
+            raise ConfigError(unknown_choice("pool_type", name, _CLASSES))
         cls = _CLASSES[name]
         used = inspect.signature(cls).parameters
         if "in_feats" in used and in_feats is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from hyperion_lite.core.config import Configurable, check_config, config_fields, nearest
+from hyperion_lite.core.config import Configurable, check_config, config_fields, unknown_choice
 from hyperion_lite.core.errors import ConfigError
 
 
@@ -44,5 +44,5 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     if name not in names:
-        raise ConfigError(f"unknown {kind} {name!r}{nearest(name, names)} Known: {', '.join(names)}")
+        raise ConfigError(unknown_choice(kind, name, names))
     return name

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hyperion_lite.core.config import Configurable, nearest
+from hyperion_lite.core.config import Configurable, unknown_choice
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.registry import Registry
 
@@ -64,7 +64,5 @@ def augmenter_class(type_name: str) -> type[Augmenter]:
         ConfigError: unknown; names the nearest and all known types.
     """
     if type_name not in augmenters:
-        raise ConfigError(
-            f"unknown augmenter type {type_name!r}{nearest(type_name, augmenters)}; known types: {', '.join(augmenters)}"
-        )
+        raise ConfigError(unknown_choice("augmenter type", type_name, augmenters))
     return augmenters.get(type_name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import soundfile as sf
 
-from hyperion_lite.core.config import nearest
+from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import ConfigError, MissingDependencyError
 from hyperion_lite.data.augment.base import Augmenter
 from hyperion_lite.data.augment.ranges import Range, RangeConfig
@@ -106,7 +106,7 @@ class CodecAugment(Augmenter):
             raise ConfigError(f"codecs is empty; known codecs: {', '.join(CODECS)}")
         for name in self.codecs:
             if name not in CODECS:
-                raise ConfigError(f"unknown codec {name!r}{nearest(name, CODECS)}; known codecs: {', '.join(CODECS)}")
+                raise ConfigError(unknown_choice("codec", name, CODECS))
             if not CODECS[name].available:
                 raise MissingDependencyError(
                     f"codec {name!r} needs a libsndfile that writes {CODECS[name].coding} (this is {sf.__libsndfile_version__}); "
