@@ -52,6 +52,9 @@ def describe(head: bytes, size: int) -> PthError:
         return PthFormatError("an ONNX model; it is no torch.save file")
     if not any(head):
         return PthFormatError(f"the file begins with {len(head)} zero bytes: an unfinished download or a damaged disk")
+    archive = head.find(b"PK\3\4")
+    if archive > 0:
+        return PthFormatError(f"{archive} bytes before a zip archive, beginning with {head[:16]!r}")
     return _describe_text(head) or PthFormatError(f"no torch.save file: it begins with {head[:16]!r}")
 
 

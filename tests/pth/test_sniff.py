@@ -74,6 +74,7 @@ _NAMED = {
     "other zip": (zipped(**{"word/document.xml": b"<a/>"}), r"without data\.pkl"),
     "empty zip": (zipped(), "empty zip"),
     "tar": (tarred(**{"model.pth": checkpoint()}), "tar"),
+    "something before": (b"HTTP/1.1 200 OK\r\n\r\n" + checkpoint(), "19 bytes before a zip archive"),
     "plain pickle": (pickle.dumps({"a": 1}, 4), "not one of torch.save"),
     "old pickle": (pickle.dumps({"a": 1}, 0), "text"),
     "noise": (bytes(range(128, 256)) * 3, "no torch.save file"),

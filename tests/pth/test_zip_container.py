@@ -137,7 +137,7 @@ class TestRefuses:
             open_pth(checkpoint()[:-30])
 
     def test_bytes_before_the_archive(self) -> None:
-        with pytest.raises(PthFormatError, match="begins with"):
+        with pytest.raises(PthFormatError, match="4 bytes before"):
             open_pth(b"junk" + checkpoint())
         with pytest.raises(PthFormatError, match="before"):
             open_pth(b"PK\3\4" + checkpoint())
