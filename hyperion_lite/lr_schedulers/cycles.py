@@ -68,7 +68,8 @@ class CyclicLR(LRScheduler):
         if number > 0 and not self.warm_restarts:
             number, phase = 0, 1.0
         bottom = max(min_lr, self.alpha * base_lr)
-        return bottom + (base_lr * self.gamma**number - bottom) * self.shape(phase)
+        top = max(bottom, base_lr * self.gamma**number)
+        return bottom + (top - bottom) * self.shape(phase)
 
 
 class CosineLR(CyclicLR):
