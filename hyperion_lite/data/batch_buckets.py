@@ -46,7 +46,9 @@ def pack_by_length(
         training: see :func:`pack`.
         drop_last: see :func:`pack`.
     """
-    placed = by_length if limits.longest is None else by_length[lengths[by_length] <= limits.longest]
+    placed = by_length
+    if limits.longest is not None and len(lengths) and lengths.max() > limits.longest:
+        placed = by_length[lengths[by_length] <= limits.longest]
     # items that cannot be placed are left out before the buckets are made, which are for the others
     packing = pack(bucket_order(placed, lengths, num_buckets, limits, rng), lengths, limits, training, drop_last)
     if len(placed) < len(by_length):

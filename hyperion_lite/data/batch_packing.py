@@ -101,11 +101,10 @@ def pack(order: np.ndarray, lengths: np.ndarray, limits: Limits, training: bool,
     """
     dropped: dict[str, int] = {}
     lengths = lengths[order]
-    if limits.longest is not None:
+    if limits.longest is not None and len(order) and lengths.max() > limits.longest:
         fits = lengths <= limits.longest
-        if not fits.all():
-            dropped[TOO_LONG] = int(len(order) - fits.sum())
-            order, lengths = order[fits], lengths[fits]
+        dropped[TOO_LONG] = int(len(order) - fits.sum())
+        order, lengths = order[fits], lengths[fits]
     offsets = cut(lengths, limits)
     last = np.zeros(len(offsets) - 1, dtype=bool)
     if len(last):
