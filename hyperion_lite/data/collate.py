@@ -199,12 +199,12 @@ def _new_cpu_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _fill(padded: np.ndarray, arrays: list[np.ndarray], axis: int) -> None:
+    if axis:
+        # views whose first axis, after that of the batch, is time
+        padded, arrays = np.moveaxis(padded, axis + 1, 1), [np.moveaxis(array, axis, 0) for array in arrays]
     for row, array in zip(padded, arrays, strict=True):
-        length = array.shape[axis]
-        # a view whose first axis is time
-        row = np.moveaxis(row, axis, 0)
-        row[:length] = np.moveaxis(array, axis, 0)
-        row[length:] = 0
+        row[: len(array)] = array
+        row[len(array) :] = 0
 
 
 def _without(shape: Sequence[int], axis: int) -> list[int]:
