@@ -119,6 +119,12 @@ def _add_validate(actions: Any) -> None:
     parser.add_argument(
         "--allow-pipes", action="store_true", help="accept, and run, storage paths that are shell commands"
     )
+    parser.add_argument(
+        "--fill-durations",
+        type=Path,
+        metavar="OUTPUT",
+        help="if there are no problems, write the data set with missing durations filled in",
+    )
     parser.add_argument("--num-jobs", type=int, default=4, help="threads that open files (4)")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
 
@@ -206,8 +212,9 @@ def _dataset(args: argparse.Namespace) -> Any:
 def _validate(args: argparse.Namespace) -> int:
     from hyperion_lite.data.manifests.validate import validate_dataset
 
+    dataset = _dataset(args)
     problems = validate_dataset(
-        _dataset(args),
+        dataset,
         read_audio=not args.no_audio,
         decode=args.decode,
         sample_freq=args.sample_freq,
@@ -216,6 +223,8 @@ def _validate(args: argparse.Namespace) -> int:
         num_jobs=args.num_jobs,
         progress=not args.no_progress,
     )
+    if args.fill_durations is not None and not problems:
+        dataset.with_durations(num_jobs=args.num_jobs, progress=not args.no_progress).save(args.fill_durations)
     if args.json:
         print(json.dumps([problem.to_dict() for problem in problems], indent=2, ensure_ascii=False))
         return 2 if problems else 0

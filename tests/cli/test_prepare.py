@@ -113,6 +113,19 @@ def test_validate_single_manifests(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "unknown trial segment" in capsys.readouterr().out
 
 
+def test_missing_durations_are_filled_in(tmp_path: Path) -> None:
+    write_good(tmp_path)
+    (tmp_path / "recordings.csv").write_text("id,storage_path\n" + "".join(f"r{i},r{i}.wav\n" for i in range(3)))
+    command = ["prepare", "validate", str(tmp_path), "--no-progress", "--fill-durations", str(tmp_path / "out")]
+    assert main(command) == 0
+    filled = HyperDataset.load(tmp_path / "out")
+    assert filled.recordings is not None
+    assert filled.recordings.column("duration").tolist() == [2.0] * 3
+    assert filled.recordings.column("sample_freq").tolist() == [16000] * 3
+    assert filled.segments["s3"]["duration"] == 1.5
+    assert filled.trials["main"].num_trials == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -146,3 +146,19 @@ class TextColumn(Sequence[str]):
     def __repr__(self) -> str:
         shown = ", ".join(repr(v) for v in self[:3])
         return f"TextColumn({len(self)}: {shown}{', ...' if len(self) > 3 else ''})"
+
+
+def same_column(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    """Whether two columns of one type are equal. A missing number equals a missing number, though NaN differs from NaN."""
+    if pa.types.is_floating(left.type):
+        return np.array_equal(left.to_numpy(), right.to_numpy(), equal_nan=True)
+    return left.equals(right)
+
+
+def id_column(ids: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ids of any form as a column of text."""
+    if isinstance(ids, TextColumn):
+        return ids.arrow
+    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
+        return to_text(as_chunked(ids))
+    return pa.chunked_array([pa.array([str(i) for i in ids], pa.string())], type=pa.string())

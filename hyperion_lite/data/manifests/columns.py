@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,7 @@ class ColumnRules:
         integers: columns of int64.
         aliases: accepted other names -> column.
         unique_id: whether ``id`` names a row.
+        finish: called with the columns by name when they have their types, to add columns that follow from others.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class ColumnRules:
     integers: frozenset[str] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
     unique_id: bool = True
+    finish: Callable[[dict[str, pa.ChunkedArray]], None] | None = None
 
     def rename(self, names: Iterable[str], file: str | None = None) -> dict[str, str]:
         """Original name -> name in the manifest, for the columns that are kept.
@@ -126,6 +128,8 @@ def normalise(
             columns[name] = infer_number(column) if infer and name not in TEXT_ATTRIBUTES else column
         else:
             columns[name] = column
+    if rules.finish is not None:
+        rules.finish(columns)
     ordered = sorted(columns, key=lambda name: name != "id")
     return pa.table({name: columns[name] for name in ordered})
 

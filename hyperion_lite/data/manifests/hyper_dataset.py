@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import yaml
 
 from hyperion_lite.core.atomic import atomic_file
@@ -198,6 +199,29 @@ class HyperDataset:
         kept = None if recordings is None else RecordingSet.from_segments(segments, recordings)
         groups: dict[str, Any] = {key: dict(group) for key, group in self._groups.items()}
         return HyperDataset(segments, kept, **groups, vad=self._parts["vad"], description=self.description)
+
+    def with_durations(self, **options: Any) -> HyperDataset:
+        """With missing durations read from the files; segments without one reach to the end of their recording.
+
+        Args:
+            options: of :func:`~hyperion_lite.data.manifests.durations.with_durations` (``progress``, ``num_jobs``, ``reader``).
+
+        Raises:
+            AudioFileError: files cannot be read; names them.
+            KeyError: a segment of an unknown recording.
+        """
+        from hyperion_lite.data.manifests.durations import with_durations
+
+        recordings, segments = self.recordings, self.segments
+        if recordings is None:
+            return self
+        recordings = with_durations(recordings, **options)
+        if np.isnan(segments.duration).any():
+            whole = recordings.column("duration")[recordings.indices(segments.recording_ids())]
+            filled = np.where(np.isnan(segments.duration), whole - segments.start, segments.duration)
+            segments = segments.with_column("duration", filled)
+        groups: dict[str, Any] = {key: dict(group) for key, group in self._groups.items()}
+        return HyperDataset(segments, recordings, **groups, vad=self._parts["vad"], description=self.description)
 
     def filter(self, ids: Iterable[str] | None = None, **criteria: Any) -> HyperDataset:
         """With the segments that :meth:`SegmentSet.filter` keeps."""

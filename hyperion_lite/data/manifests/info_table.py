@@ -200,7 +200,7 @@ class InfoTable:
         Raises:
             KeyError: some are unknown; names the first.
         """
-        wanted = _text(ids)
+        wanted = arrow_tools.id_column(ids)
         rows = self.find(wanted)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
@@ -209,7 +209,7 @@ class InfoTable:
 
     def find(self, ids: Iterable[str] | pa.ChunkedArray) -> np.ndarray:
         """As :meth:`indices`, with -1 for unknown ids."""
-        rows = self.id_index.find(_text(ids), self._columns["id"])
+        rows = self.id_index.find(arrow_tools.id_column(ids), self._columns["id"])
         if self._cached is not None:
             self._cached.maps.release()
         return rows
@@ -368,7 +368,7 @@ class InfoTable:
         """Same class, same columns, same rows in the same order."""
         if type(self) is not type(other) or self._table.schema != other._table.schema or len(self) != len(other):
             return False
-        return all(_same(column, other._columns[name]) for name, column in self._columns.items())
+        return all(arrow_tools.same_column(column, other._columns[name]) for name, column in self._columns.items())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows; {', '.join(self.column_names)})"
@@ -393,18 +393,3 @@ class InfoTable:
                 "start again"
             ) from error
         self._set(cached.table, state["file"], cached)
-
-
-def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
-    # Arrow finds NaN different from NaN, but a missing number is equal to a missing number
-    if pa.types.is_floating(left.type):
-        return np.array_equal(left.to_numpy(), right.to_numpy(), equal_nan=True)
-    return left.equals(right)
-
-
-def _text(ids: Iterable[str] | pa.ChunkedArray) -> pa.ChunkedArray:
-    if isinstance(ids, arrow_tools.TextColumn):
-        return ids.arrow
-    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
-        return arrow_tools.to_text(arrow_tools.as_chunked(ids))
-    return pa.chunked_array([pa.array([str(i) for i in ids], pa.string())], type=pa.string())

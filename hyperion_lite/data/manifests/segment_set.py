@@ -12,6 +12,14 @@ from hyperion_lite.data.manifests.info_table import InfoTable
 from hyperion_lite.data.manifests.recording_set import RecordingSet
 
 
+def _end_to_duration(columns: dict[str, pa.ChunkedArray]) -> None:
+    if "end" not in columns or "duration" in columns:
+        return
+    end = columns["end"].to_numpy()
+    start = np.nan_to_num(columns["start"].to_numpy(), nan=0.0) if "start" in columns else 0.0
+    columns["duration"] = pa.chunked_array([pa.array(np.where(end == -1, np.nan, end - start))])
+
+
 class SegmentSet(InfoTable):
     """Segments. Columns: ``id``; optional ``recording`` (default: the id), ``start`` (s, default 0), ``duration`` (s, missing: to the
     end of the recording), ``channel`` (from 0, of a recording of several), and any attributes.
@@ -35,14 +43,8 @@ class SegmentSet(InfoTable):
             "tbeg": "start",
             "tend": "end",
         },
+        finish=_end_to_duration,
     )
-
-    def _set(self, table: pa.Table, file: str | None, cached: object) -> None:
-        super()._set(table, file, cached)  # type: ignore[arg-type]
-        if "end" in self._columns and "duration" not in self._columns:
-            end, start = self.column("end"), self.start
-            duration = np.where(end == -1, np.nan, end - start)
-            self._set(table.append_column("duration", pa.array(duration)), file, None)
 
     @property
     def start(self) -> np.ndarray:
@@ -73,7 +75,8 @@ class SegmentSet(InfoTable):
 
         if not self.has("recording"):
             return self._columns["id"]
-        return pc.coalesce(self._columns["recording"], self._columns["id"])
+        recordings = self._columns["recording"]
+        return pc.coalesce(recordings, self._columns["id"]) if recordings.null_count else recordings
 
     @classmethod
     def from_recordings(cls, recordings: RecordingSet) -> SegmentSet:

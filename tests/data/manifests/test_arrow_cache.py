@@ -84,6 +84,14 @@ def test_single_rows_read_from_the_file_equal_those_of_the_table(path: Path) -> 
         mapped.index("spk000-utt")
 
 
+def test_a_column_of_ends_is_turned_into_durations_in_the_copy(path: Path) -> None:
+    rows = "".join(f"s{i},r,{i}.5,{i + 2 if i % 2 else -1}\n" for i in range(200))
+    (path.parent / "ends.csv").write_text("id,recording,start,end\n" + rows)
+    table = SegmentSet.from_file(path.parent / "ends.csv")
+    assert table._cached is not None and table.row(3)["duration"] == 1.5
+    assert np.isnan(table.duration[::2]).all() and (table.duration[1::2] == 1.5).all()
+
+
 def test_numbers_are_views_of_the_file(path: Path) -> None:
     start = SegmentSet.from_file(path).column("start")
     assert isinstance(start, np.ndarray) and not start.flags.writeable and not start.flags.owndata
