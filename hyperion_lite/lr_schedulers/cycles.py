@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.lr_schedulers.decays import fraction
-from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler, at_least, positive
+from hyperion_lite.core.factory_options import at_least, fraction, positive
+from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler
 
 
 class CyclicLR(LRScheduler):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler, at_least, positive
+from hyperion_lite.core.factory_options import at_least, fraction, positive
+from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler
 
 
 class ExponentialLR(LRScheduler):
@@ -151,14 +151,3 @@ class LinearLR(LRScheduler):
         done = min(max((position - self.hold_steps) / self.decay_steps, 0.0), 1.0)
         final = max(min_lr, self.alpha * base_lr)
         return base_lr * (1.0 - done) + final * done
-
-
-def fraction(name: str, value: float) -> float:
-    """``value`` if it is in [0, 1].
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name} must be between 0 and 1, got {value}")
-    return value

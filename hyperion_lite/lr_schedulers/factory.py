@@ -9,11 +9,11 @@ import torch
 
 from hyperion_lite.core.config import Configurable, config_fields
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.factory_options import checked_options, choose
 from hyperion_lite.lr_schedulers.cycles import CosineLR, OneCycleLR, TriangularLR
 from hyperion_lite.lr_schedulers.decays import ExponentialLR, InvPowLR, LinearLR, NoamLR
 from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler
 from hyperion_lite.lr_schedulers.plateau import ReduceLROnPlateau
-from hyperion_lite.optim.options import checked_options, choose
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,8 @@ import torch
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.factory_options import at_least
+from hyperion_lite.core.schedule_state import check_state_keys, report_changes
 
 logger = logging.getLogger(__name__)
 
@@ -198,49 +200,6 @@ class LRScheduler(Configurable):
                 logger.warning("the lowest rate of every parameter group is %g from now on", min(self.min_lrs))
             self.min_lrs = [min(self.min_lrs)] * len(groups)
         self._num_groups = len(groups)
-
-
-def at_least(name: str, value: Any, minimum: float) -> Any:
-    """``value`` if it is not below ``minimum``.
-
-    Raises:
-        ConfigError: it is.
-    """
-    if not value >= minimum:
-        raise ConfigError(f"{name} must be at least {minimum:g}, got {value}")
-    return value
-
-
-def positive(name: str, value: Any) -> Any:
-    """``value`` if it is above 0.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if not value > 0:
-        raise ConfigError(f"{name} must be above 0, got {value}")
-    return value
-
-
-def check_state_keys(what: str, state: Mapping[str, Any], expected: Collection[str]) -> str | None:
-    """``None`` when ``state`` has exactly the ``expected`` keys, else a sentence that names the difference."""
-    missing, unknown = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
-    if not missing and not unknown:
-        return None
-    parts = [f"lacks {', '.join(missing)}"] if missing else []
-    parts += [f"has {', '.join(unknown)}, which {what} does not know"] if unknown else []
-    return f"the state of a schedule does not fit {what}: it {' and '.join(parts)}."
-
-
-def report_changes(schedule: object, state: Mapping[str, Any], keys: Collection[str]) -> None:
-    """Log which options of ``schedule`` a saved ``state`` replaces by other values."""
-    changed = [key for key in keys if getattr(schedule, key) != state[key]]
-    if changed:
-        logger.warning(
-            "%s goes on with the saved options instead of the configured ones: %s",
-            type(schedule).__name__,
-            ", ".join(f"{key} {state[key]!r} (configured {getattr(schedule, key)!r})" for key in changed),
-        )
 
 
 def _per_group(value: float | list[float], num_groups: int) -> list[float]:

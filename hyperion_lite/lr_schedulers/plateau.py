@@ -10,7 +10,8 @@ import torch
 
 from hyperion_lite.core.config import nearest
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler, at_least
+from hyperion_lite.core.factory_options import at_least
+from hyperion_lite.lr_schedulers.lr_scheduler import LRScheduler
 
 
 class ReduceLROnPlateau(LRScheduler):

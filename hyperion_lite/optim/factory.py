@@ -10,7 +10,7 @@ import torch
 
 from hyperion_lite.core.config import Configurable, nearest
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.optim.options import checked_options, choose
+from hyperion_lite.core.factory_options import checked_options, choose
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from hyperion_lite.core.config import Configurable
-from hyperion_lite.optim.options import checked_options, choose
+from hyperion_lite.core.factory_options import checked_options, choose
 from hyperion_lite.wd_schedulers.cos_wd import CosineWD
 from hyperion_lite.wd_schedulers.wd_scheduler import WDScheduler
 

@@ -15,7 +15,8 @@ import torch
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.lr_schedulers.lr_scheduler import at_least, check_state_keys, report_changes
+from hyperion_lite.core.factory_options import at_least
+from hyperion_lite.core.schedule_state import check_state_keys, report_changes
 
 logger = logging.getLogger(__name__)
 

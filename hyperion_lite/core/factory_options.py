@@ -1,4 +1,4 @@
-"""Checks that the factories of optimizers and schedulers share."""
+"""Checks that factories share: types and ranges of options, names of types."""
 
 from __future__ import annotations
 
@@ -46,3 +46,36 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     if name not in names:
         raise ConfigError(unknown_choice(kind, name, names))
     return name
+
+
+def at_least(name: str, value: Any, minimum: float) -> Any:
+    """``value`` if it is not below ``minimum``.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if not value >= minimum:
+        raise ConfigError(f"{name} must be at least {minimum:g}, got {value}")
+    return value
+
+
+def positive(name: str, value: Any) -> Any:
+    """``value`` if it is above 0.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not value > 0:
+        raise ConfigError(f"{name} must be above 0, got {value}")
+    return value
+
+
+def fraction(name: str, value: float) -> float:
+    """``value`` if it is in [0, 1].
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name} must be between 0 and 1, got {value}")
+    return value
