@@ -51,6 +51,7 @@ class UpdateBatches:
     Attributes:
         wait_seconds: time spent waiting for data so far.
         num_dropped: batches of this rank that found no partner on other ranks.
+        num_items: items of the present update, over all ranks.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class UpdateBatches:
         self._size_of = size_of
         self.wait_seconds = 0.0
         self.num_dropped = 0
+        self.num_items = 0
 
     def __iter__(self) -> Iterator[list[MicroBatch]]:
         while True:
@@ -76,10 +78,10 @@ class UpdateBatches:
             agreed = self._agree(sizes)
             if agreed is None:
                 return
-            count, total = agreed
+            count, self.num_items = agreed
             world = self._distribution.world_size
             yield [
-                MicroBatch(batch, size, world * size / total, index == count - 1)
+                MicroBatch(batch, size, world * size / max(self.num_items, 1), index == count - 1)
                 for index, (batch, size) in enumerate(zip(group[:count], sizes[:count], strict=True))
             ]
             if count < self._steps:
@@ -98,7 +100,7 @@ class UpdateBatches:
                 len(sizes) - count,
             )
         total = sum(sum(row[1 : 1 + count]) for row in rows)
-        return None if count == 0 else (count, max(total, 1))
+        return None if count == 0 else (count, total)
 
 
 def steps_for(eff_batch_size: int, batch_size: float) -> int:

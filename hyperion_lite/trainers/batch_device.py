@@ -47,6 +47,16 @@ def batch_size(batch: Any, input_key: str | None = None) -> int:
     )
 
 
+def audio_seconds(batch: Any, input_key: str) -> float:
+    """Seconds of audio in a batch of waveforms with ``<input_key>_lengths`` and ``sample_freq``; 0 for other batches."""
+    if not isinstance(batch, Mapping):
+        return 0.0
+    lengths, frequency = batch.get(f"{input_key}_lengths"), batch.get("sample_freq")
+    if not isinstance(lengths, torch.Tensor) or not isinstance(frequency, torch.Tensor) or lengths.is_cuda:
+        return 0.0
+    return float((lengths / frequency).sum())
+
+
 def batch_ids(batch: Any, id_key: str = "id") -> list[str]:
     """Ids of the items, for messages; empty when the batch has none."""
     ids = batch.get(id_key) if isinstance(batch, Mapping) else None

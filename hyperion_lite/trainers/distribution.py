@@ -181,9 +181,9 @@ class Distribution:
         if self.world_size == 1:
             return [list(values)]
         mine = torch.tensor(list(values), dtype=torch.int64)
-        table = torch.zeros(self.world_size, len(values), dtype=torch.int64)
-        dist.all_gather_into_tensor(table, mine, group=self._control)
-        return [[int(v) for v in row] for row in table.tolist()]
+        rows = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(rows, mine, group=self._control)
+        return [row.tolist() for row in rows]
 
     def any_of(self, *flags: bool) -> list[bool]:
         """For each flag, whether it is set on some rank."""

@@ -118,6 +118,8 @@ def name_state(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
 
 def split_over_ranks(optimizer: torch.optim.Optimizer) -> ZeroRedundancyOptimizer:
     """The same optimizer with its state split over the ranks (``oss_ddp``). ``optimizer`` must not have been used."""
+    if isinstance(optimizer, ZeroRedundancyOptimizer):
+        return optimizer
     groups = [dict(group) for group in optimizer.param_groups]
     return ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), **optimizer.defaults)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +12,8 @@ from torch import nn
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.lr_schedulers.factory import LRSchedulerFactory
+from hyperion_lite.optim.factory import OptimizerFactory
 from hyperion_lite.trainers.async_saver import AsyncSaver
 from hyperion_lite.trainers.checkpoint_store import BestMode, CheckpointStore
 from hyperion_lite.trainers.distribution import DDPType, Distribution, default_device
@@ -22,6 +24,7 @@ from hyperion_lite.trainers.precision import AMPDType, Precision
 from hyperion_lite.trainers.trainer_parts import make_loggers, make_lr_scheduler, make_optimizer, make_wd_scheduler
 from hyperion_lite.trainers.training_loop import TrainingLoop
 from hyperion_lite.trainers.update_step import UpdateStep
+from hyperion_lite.wd_schedulers.factory import WDSchedulerFactory
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,11 @@ class TorchTrainerBase(TrainingLoop, Configurable):
     """
 
     config_exclude: ClassVar[Collection[str]] = ("model",)
+    nested_configs: ClassVar[Mapping[str, type[Configurable]]] = {
+        "optim": OptimizerFactory,
+        "lrsched": LRSchedulerFactory,
+        "wdsched": WDSchedulerFactory,
+    }
 
     def __init__(
         self,
@@ -173,7 +181,7 @@ class TorchTrainerBase(TrainingLoop, Configurable):
         self._save_schedule = Schedule(save_steps, save_hours, "save")
         self._val_schedule = Schedule(val_steps, val_hours, "val")
         self._bad_batches = BadBatchCounter(max_bad_steps)
-        self.loggers = make_loggers(loggers, self.exp_path, log_interval, use_tensorboard, use_wandb, wandb)
+        self.loggers = make_loggers(loggers, self.exp_path, use_tensorboard, use_wandb, wandb)
 
 
 def _check_counts(**counts: int) -> None:

@@ -259,10 +259,10 @@ class TrainerCheckpoints(TrainerCore):
         refuse(self._differences(checkpoint), str(path))
         load_tensors(self.module, checkpoint.model_state)
         fresh, unused = apply_optimizer_state(self.optimizer, self.module, checkpoint.optimizer)
-        self._restore_parts(checkpoint)
         self.cur_epoch = int(state["epoch"])
         self.cur_batch = int(state.get("batch", 0))
         self.global_step = int(state.get("step", state.get("global_step", 0)))
+        self._restore_parts(checkpoint)
         self._restore_progress(state.get("progress") or {})
         metrics = state.get("metrics") or []
         mine = metrics[self.rank : self.rank + 1] if len(metrics) == self.world_size else [merge(metrics)]
@@ -293,15 +293,26 @@ class TrainerCheckpoints(TrainerCore):
 
     def _restore_parts(self, checkpoint: Checkpoint) -> None:
         states = checkpoint.states
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         for name, part in (("lr_scheduler", self.lr_scheduler), ("wd_scheduler", self.wd_scheduler)):
             if part is None:
                 continue
             if name in states:
-                part.load_state_dict(_fit_lists(states[name], part.state_dict()))
+                part.load_state_dict(states[name])
             else:
-                logger.warning("the checkpoint has no state of the %s, which begins anew", name)
+                part.move_to(self.cur_epoch, self.global_step)
+                logger.warning(
+                    "the checkpoint has no state of the %s; it is put where it is after %d epochs and %d steps",
+                    name,
+                    self.cur_epoch,
+                    self.global_step,
+                )
         self.precision.load_state_dict(states.get("grad_scaler", {}))
         self._restore_averages(states, checkpoint.averages)
+        if self._swa_scheduler is not None:
+            # the rates are those of weight averaging now, the scheduler has just written its own
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
 
     def _report_restored(self, state: Mapping[str, Any], path: Path, fresh: list[str], unused: list[str]) -> None:
         logger.info("continuing from %s (%s)", path, describe(dict(state)))
@@ -344,13 +355,3 @@ def _family(optimizer: torch.optim.Optimizer) -> str:
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
-
-
-def _fit_lists(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """A scheduler's state for the present number of parameter groups: lists of another length stay as they are."""
-    fitted = dict(saved)
-    for key, value in current.items():
-        if isinstance(value, list) and isinstance(saved.get(key), list) and len(value) != len(saved[key]):
-            logger.warning("the number of parameter groups has changed; %s of the scheduler is not restored", key)
-            fitted[key] = value
-    return fitted

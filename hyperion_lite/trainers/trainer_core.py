@@ -75,6 +75,7 @@ class TrainerCore:
     def __init__(self) -> None:
         self.cur_epoch = self.cur_batch = self.global_step = 0
         self.data_seconds = self.step_seconds = 0.0
+        self._items_since_log, self._audio_since_log = 0, 0.0
         self._epoch_begun = self._validation_due = self._save_due = False
         self._validated: tuple[int, dict[str, float]] | None = None
         self._epoch_metrics = MetricAccumulator()
@@ -152,12 +153,25 @@ class TrainerCore:
             rates["grad_scale"] = float(self.precision.scaler.get_scale())
         return rates
 
-    def _step_logs(self, outcome: UpdateOutcome) -> dict[str, Any]:
-        logs: dict[str, Any] = {"epoch": self.cur_epoch, "batch": self.cur_batch, "step": self.global_step}
+    def _log_position(self) -> dict[str, Any]:
+        """Where training stands, in the terms of :mod:`hyperion_lite.loggers.logger`."""
+        return {
+            "epoch": self.cur_epoch,
+            "step": self.global_step,
+            "batch": self.cur_batch,
+            "num_batches": None if self._position is None else self._position.num_batches(),
+            "num_epochs": self.num_epochs,
+            "max_steps": self.max_steps,
+        }
+
+    def _log_step(self, outcome: UpdateOutcome) -> None:
+        logs = self._log_position()
+        logs.update(num_items=self._items_since_log, audio_seconds=self._audio_since_log)
+        self._items_since_log, self._audio_since_log = 0, 0.0
         logs.update({f"train_{n}": v for n, v in self._epoch_metrics.averages().items()})
         if outcome.grad_norm is not None:
             logs["grad_norm"] = outcome.grad_norm
-        return {**logs, **self._rates()}
+        self.loggers.on_batch_end({**logs, **self._rates()})
 
     def _progress_state(self) -> dict[str, Any]:
         return {

@@ -47,9 +47,8 @@ def make_optimizer(optim: Any, model: nn.Module, distribution: Distribution) -> 
             from hyperion_lite.optim.factory import OptimizerFactory
 
             optimizer = OptimizerFactory.create(groups, **dict(optim or {}))
-    if distribution.ddp_type == "oss_ddp" and distribution.world_size > 1:
-        return split_over_ranks(optimizer)
-    return optimizer
+    split = distribution.ddp_type == "oss_ddp" and distribution.world_size > 1
+    return split_over_ranks(optimizer) if split else optimizer
 
 
 def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -80,7 +79,6 @@ def make_wd_scheduler(wdsched: Any, optimizer: torch.optim.Optimizer) -> Any:
 def make_loggers(
     loggers: Any,
     exp_path: Path,
-    log_interval: int,
     use_tensorboard: bool,
     use_wandb: bool,
     wandb: Mapping[str, Any] | None,
@@ -92,9 +90,10 @@ def make_loggers(
 
     if loggers is not None:
         return LoggerList(list(loggers))
-    chosen: list[Any] = [ProgLogger(interval=log_interval), CSVLogger(exp_path / "train.log.csv", append=True)]
+    # a trainer tells its loggers of every log_interval-th step, so they need no interval of their own
+    chosen: list[Any] = [ProgLogger(interval=1), CSVLogger(exp_path / "train_log.csv")]
     if use_tensorboard:
-        chosen.append(TensorBoardLogger(exp_path / "tb", interval=log_interval))
+        chosen.append(TensorBoardLogger(exp_path / "tensorboard", interval=1))
     if use_wandb:
-        chosen.append(WAndBLogger(exp_path, **dict(wandb or {})))
+        chosen.append(WAndBLogger(exp_path, **{"interval": 1, **dict(wandb or {})}))
     return LoggerList(chosen)

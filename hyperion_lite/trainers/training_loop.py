@@ -56,7 +56,7 @@ class TrainingLoop(TrainerAverages):
                 self._save_and_exit(stop)
             finally:
                 self._saver.wait()
-        self.loggers.on_train_end(self._logs)
+        self.loggers.on_train_end({**self._log_position(), **self._logs})
         return dict(self._logs)
 
     def _begin_fit(self, train_data: Any, val_data: Any) -> None:
@@ -75,7 +75,7 @@ class TrainingLoop(TrainerAverages):
                     "eff_batch_size needs a loader whose sampler tells its batch sizes; give grad_acc_steps"
                 )
             self.grad_acc_steps = steps_for(self.eff_batch_size, size)
-        self.loggers.on_train_begin(epochs=self.num_epochs, epoch=self.cur_epoch, step=self.global_step)
+        self.loggers.on_train_begin(self._log_position())
 
     def _is_finished(self) -> bool:
         return self.cur_epoch >= self.num_epochs or self._steps_done()
@@ -88,22 +88,21 @@ class TrainingLoop(TrainerAverages):
             self._begin_epoch()
         self.on_epoch_begin()
         assert self._position is not None
-        self.loggers.on_epoch_begin(self.cur_epoch, batches=self._position.num_batches())
+        self.loggers.on_epoch_begin(self._log_position())
         logs = self.train_epoch(train_data)
         num_batches = self._position.num_batches()
         complete = not self._steps_done() or (num_batches is not None and self.cur_batch >= num_batches)
         if self._val_data is not None:
             logs.update(self._validate())
+        self.on_epoch_end(logs)
+        self.loggers.on_epoch_end({**self._log_position(), **logs})
         if complete:
-            for scheduler in (self.lr_scheduler, self.wd_scheduler):
-                if scheduler is not None:
-                    scheduler.on_epoch_end(logs)
+            for scheduler in self._moving_schedulers():
+                scheduler.on_epoch_end(logs)
             self.cur_epoch += 1
             self.cur_batch = 0
             self._epoch_begun = False
             self._epoch_metrics.reset()
-        self.on_epoch_end(logs)
-        self.loggers.on_epoch_end(logs)
         self.save_checkpoint(logs)
         return logs
 
@@ -111,9 +110,13 @@ class TrainingLoop(TrainerAverages):
         self._epoch_begun = True
         self._epoch_metrics.reset()
         self._bad_batches.count = 0
-        for scheduler in (self.lr_scheduler, self.wd_scheduler):
-            if scheduler is not None:
-                scheduler.on_epoch_begin(self.cur_epoch)
+        for scheduler in self._moving_schedulers():
+            scheduler.on_epoch_begin(self.cur_epoch)
+
+    def _moving_schedulers(self) -> list[Any]:
+        """The schedulers in force: weight averaging has a learning rate of its own."""
+        schedulers = [self.lr_scheduler if self._swa_scheduler is None else None, self.wd_scheduler]
+        return [scheduler for scheduler in schedulers if scheduler is not None]
 
     def train_epoch(self, data_loader: Any) -> dict[str, Any]:
         """Train on the batches of the present epoch that are left.
@@ -140,6 +143,9 @@ class TrainingLoop(TrainerAverages):
                 self.on_step_begin()
                 outcome = self._update_step.run(group, self._poll)
                 self.cur_batch += len(group)
+                self._items_since_log += updates.num_items
+                seconds = sum(batch_device.audio_seconds(micro.data, self.input_key) for micro in group)
+                self._audio_since_log += self.world_size * seconds
                 self._after_update(outcome)
                 if self._steps_done():
                     break
@@ -171,7 +177,7 @@ class TrainingLoop(TrainerAverages):
             self._step_schedulers()
             self._update_averages()
             if self.global_step % self.log_interval == 0:
-                self.loggers.on_batch_end(self._step_logs(outcome))
+                self._log_step(outcome)
         self._save_due = save or self._save_schedule.due_by_steps(self.global_step)
         self._validation_due = self._val_data is not None and (
             validate or self._val_schedule.due_by_steps(self.global_step)
@@ -183,10 +189,8 @@ class TrainingLoop(TrainerAverages):
     def _step_schedulers(self) -> None:
         if self._swa_scheduler is not None:
             self._swa_scheduler.step()
-        elif self.lr_scheduler is not None:
-            self.lr_scheduler.on_opt_step()
-        if self.wd_scheduler is not None:
-            self.wd_scheduler.on_opt_step()
+        for scheduler in self._moving_schedulers():
+            scheduler.on_opt_step()
 
     def _run_due(self) -> None:
         """Validate and save where that is due; an interrupted validation stays due, in the checkpoint too."""
@@ -195,7 +199,7 @@ class TrainingLoop(TrainerAverages):
         logs = self._train_logs()
         if self._validation_due and self._val_data is not None:
             logs.update(self._validate())
-            self.loggers.on_validation_end(logs)
+            self.loggers.on_validation_end({**self._log_position(), **logs})
         self._validation_due = False
         if self._save_due:
             self._save_due = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -112,13 +114,20 @@ def adam(groups: Any) -> torch.optim.Optimizer:
 
 
 def make_trainer(
-    path: Any, seed: int = 0, model: dict[str, Any] | None = None, dtype: torch.dtype = torch.float32, **options: Any
+    path: Any,
+    seed: int = 0,
+    model: dict[str, Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+    cls: type[SmallTrainer] | None = None,
+    **options: Any,
 ) -> SmallTrainer:
+    random.seed(seed)
+    np.random.seed(seed)
     torch.manual_seed(seed)
     network = SmallClassifier(**(model or {})).to(dtype)
     options.setdefault("optim", adam)
     options.setdefault("num_epochs", 2)
-    return SmallTrainer(network, exp_path=str(path), device="cpu", **options)
+    return (cls or SmallTrainer)(network, exp_path=str(path), device="cpu", **options)
 
 
 def assert_same_state(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> None:
