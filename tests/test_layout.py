@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "metrics": {"core"},
     "loggers": {"core"},
     "optim": {"core"},
-    "lr_schedulers": {"core"},
-    "wd_schedulers": {"core"},
+    "lr_schedulers": {"core", "optim"},
+    "wd_schedulers": {"core", "optim"},
 }
 OWN_LEVEL = {"extraction", "trainers", "cli"}
 NO_LIMIT = MAY_IMPORT.keys() | OWN_LEVEL
