@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "metrics": {"core"},
     "loggers": {"core"},
     "optim": {"core"},
-    "lr_schedulers": {"core", "optim"},
-    "wd_schedulers": {"core", "optim"},
+    "lr_schedulers": {"core"},
+    "wd_schedulers": {"core"},
 }
 OWN_LEVEL = {"extraction", "trainers", "cli"}
 NO_LIMIT = MAY_IMPORT.keys() | OWN_LEVEL
