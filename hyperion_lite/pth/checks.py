@@ -29,7 +29,7 @@ def checked_sizes(values: Any, what: str, max_rank: int) -> tuple[int, ...]:
     for value in values:
         if type(value) is not int or not 0 <= value <= MAX_INT64:
             checked_int(value, f"a number of {what}")
-    return tuple(values)
+    return values if type(values) is tuple else tuple(values)
 
 
 def check_view(

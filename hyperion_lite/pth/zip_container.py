@@ -38,6 +38,7 @@ class ZipContainer(Container):
         self._has_checksums = any(entry.crc for entry in self.entries.values())
         pickle_entry = self._find_pickle(allow_torchscript)
         self.prefix = pickle_entry.name[: -len("data.pkl")]
+        self._folder = f"{self.prefix}data/"
         self._read_notes()
         self._run(pickle_entry)
         self._collect_facts(directory, pickle_entry)
@@ -97,8 +98,7 @@ class ZipContainer(Container):
 
     def _collect_facts(self, directory: ZipDirectory, pickle_entry: ZipEntry) -> None:
         used = {self._entry_name(key) for key in self.storages}
-        folder = f"{self.prefix}data/"
-        unused = [entry for name, entry in self.entries.items() if name.startswith(folder) and name not in used]
+        unused = [entry for name, entry in self.entries.items() if name.startswith(self._folder) and name not in used]
         self.facts.update(
             prefix=self.prefix.rstrip("/"),
             checksums=self._has_checksums,
@@ -112,7 +112,7 @@ class ZipContainer(Container):
         )
 
     def _entry_name(self, key: str) -> str:
-        return f"{self.prefix}data/{key}"
+        return self._folder + key
 
     def _entry_of(self, storage: StorageRef) -> ZipEntry:
         return self.entries[self._entry_name(storage.base.key)]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass, field
+from typing import Any
+
+from hyperion_lite.pth import Limits
+from hyperion_lite.pth.machine import Machine
 
 MAX32 = 0xFFFFFFFF
 
@@ -177,3 +181,11 @@ def legacy(
     for count, content in stored.values():
         result += struct.pack("<q", count) + content
     return result
+
+
+def run(data: bytes, **limits: int) -> Any:
+    return Machine(data, Limits(**limits)).run()[0]
+
+
+def value_of(body: bytes) -> Any:
+    return run(pickled(body))
