@@ -9,6 +9,7 @@ with whole tensors, whatever the number of ranks and however they split them.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -121,7 +122,10 @@ def split_over_ranks(optimizer: torch.optim.Optimizer) -> ZeroRedundancyOptimize
     if isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer
     groups = [dict(group) for group in optimizer.param_groups]
-    return ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), **optimizer.defaults)
+    # defaults can hold more than the constructor takes (AdamW's decoupled_weight_decay)
+    accepted = inspect.signature(type(optimizer)).parameters
+    options = {key: value for key, value in optimizer.defaults.items() if key in accepted}
+    return ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), **options)
 
 
 def _numbered_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
