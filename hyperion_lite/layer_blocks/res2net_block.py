@@ -21,6 +21,9 @@ class UnusedWeight(nn.Module):
         shape: shape of the tensor.
     """
 
+    # files may lack what nothing reads
+    optional_state_keys = ("weight",)
+
     def __init__(self, *shape: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(*shape))

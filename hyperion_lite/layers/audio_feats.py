@@ -47,6 +47,8 @@ class Wav2Win(_TableModule):
         options: settings of the front end.
     """
 
+    # a file without the table gets the computed one
+    optional_state_keys = ("_window",)
     _window: torch.Tensor
 
     def __init__(self, options: AudioFeatsOptions) -> None:
@@ -247,6 +249,7 @@ class Wav2LogFilterBank(AudioFeats):
     """Natural logarithm of filter-bank energies; with ``use_energy`` the log energy is an extra first feature."""
 
     energy_in_front = True
+    optional_state_keys: tuple[str, ...] = ("_fb",)
     _fb: torch.Tensor
 
     def __init__(self, options: AudioFeatsOptions) -> None:
@@ -275,6 +278,7 @@ class Wav2MFCC(Wav2LogFilterBank):
     """Mel-frequency cepstral coefficients: cosine transform of the log filter bank, liftered when ``cepstral_lifter`` > 0."""
 
     energy_in_front = False
+    optional_state_keys = ("_fb", "_dct", "_lifter")
     _dct: torch.Tensor
     _lifter: torch.Tensor
 
