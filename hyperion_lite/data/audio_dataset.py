@@ -222,17 +222,20 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         return self._item(*self._find(key))
 
     def __getitems__(self, keys: Sequence[Any] | np.ndarray) -> list[dict[str, Any]]:
-        """The items of a list of keys; all of them are looked up before the first file is opened."""
+        """The items of a list of keys."""
+        # all are looked up before the first is read: the code of the look-ups is fast while it is in the processor's caches, and
+        # every decoded file drives it out of them
         found = [self._find(key) for key in keys]
-        return [self._item(request, place) for request, place in found]
+        return [self._item(*part) for part in found]
 
-    def _find(self, key: Any) -> tuple[Request, Place]:
+    def _find(self, key: Any) -> tuple[Request, Place, dict[str, Any]]:
         request = parse_request(key, len(self))
-        return request, self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
+        place = self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
+        return request, place, self._table.fields(place.values)
 
-    def _item(self, request: Request, place: Place) -> dict[str, Any]:
+    def _item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._read_item(request, place)
+            return self._read_item(request, place, fields)
         except SegmentRangeError:
             raise
         except AudioFileError as error:
@@ -240,7 +243,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
                 raise
             return self._replacement(request, place, error)
 
-    def _read_item(self, request: Request, place: Place) -> dict[str, Any]:
+    def _read_item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
         audio, sample_freq = self._audio.read(place, request.start, request.duration)
         views = self._views(audio, sample_freq, request, place.id)
         waveforms = {
@@ -251,7 +254,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         length = 0 if request.pad_to is None else round(request.pad_to * sample_freq)
         item: dict[str, Any] = {self.id_key: place.id, "sample_freq": sample_freq}
         item.update(self._tensors(waveforms, length))
-        item.update(self._table.fields(place.values))
+        item.update(fields)
         for name in self.pipelines[0].new_classes if self.pipelines else ():
             item[name] += views[0].class_shift * len(self.class_infos[name])
         if request.repeat is not None:
@@ -294,7 +297,7 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
                 stretch = request.moved_to(rng, None if request.duration is None else self._audio.duration(other))
                 if stretch is None:
                     continue
-                item = self._read_item(stretch, other)
+                item = self._read_item(stretch, other, self._table.fields(other.values))
             except AudioFileError as other_error:
                 logger.warning("the replacement of segment %r cannot be read either: %s", place.id, other_error)
                 continue
