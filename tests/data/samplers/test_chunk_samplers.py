@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperion_lite.data.chunk_options import ChunkOptions, place
+from hyperion_lite.data.class_weighted_random_seg_chunk_sampler import ClassWeightedRandomSegChunkSampler
 from hyperion_lite.data.hyper_sampler import EmptySamplerError
 from hyperion_lite.data.random_seg_chunk_sampler import RandomSegChunkSampler
 from hyperion_lite.data.seg_chunk_sampler import SegChunkSampler
 from hyperion_lite.data.segment_cuts import SegmentCuts
-from tests.contracts.sampler_tester import FakeDataset, FakeSegments, fake_dataset
+from tests.contracts.sampler_tester import (
+    FakeDataset,
+    FakeSegments,
+    SamplerCase,
+    epoch_of,
+    fake_dataset,
+    originals,
+    plain,
+)
 
 
 def segments_of(*durations: float) -> FakeDataset:
@@ -164,3 +174,60 @@ def test_placed_chunks_end_inside(lengths: np.ndarray, length: float, seed: int)
     starts, durations = place(np.random.default_rng(seed), lengths, length)
     assert (starts >= 0).all() and (durations <= lengths).all()
     assert (starts + durations <= lengths).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 30.0), min_size=1, max_size=25),
+    st.sampled_from(["drop", "pad", "whole"]),
+    st.sampled_from(["uniform", "maximum"]),
+    st.floats(1.0, 5.0),
+    st.floats(1.0, 3.0),
+    st.none() | st.integers(1, 20),
+    st.none() | st.floats(10.0, 200.0),
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.sampled_from([RandomSegChunkSampler, SegChunkSampler, ClassWeightedRandomSegChunkSampler]),
+)
+def test_any_manifest_and_limits(
+    durations: list[float],
+    short_policy: str,
+    length_sampling: str,
+    minimum: float,
+    ratio: float,
+    size: int | None,
+    length: float | None,
+    world_size: int,
+    epoch: int,
+    make: Any,
+) -> None:
+    dataset = segments_of(*durations)
+    dataset.segments._columns["class_id"] = [f"c{i % 3}" for i in range(len(durations))]
+    options = {
+        "min_chunk_length": minimum,
+        "max_chunk_length": minimum * ratio,
+        "max_batch_size": size or (None if length else 6),
+        "max_batch_length": length,
+        "short_policy": short_policy,
+        "length_sampling": length_sampling,
+        "shuffle": True,
+    }
+    case = SamplerCase(make, options, dataset=dataset)
+    try:
+        samplers = case.ranks(world_size)
+        parts = [epoch_of(sampler, epoch) for sampler in samplers]
+    except EmptySamplerError:
+        return
+    account = samplers[0].account()
+    assert {len(part) for part in parts} == {len(samplers[0])} == {account.num_batches}
+    keys = [k for part in parts for batch in part for k in batch]
+    assert account.num_items == sum(not k.repeat for k in keys)
+    assert account.repeated == sum(k.repeat for k in keys)
+    assert account.short == sum(k.duration < minimum * (1 - 1e-6) for k in keys if not k.repeat)
+    assert max(sum((originals(batch) for part in parts for batch in part), start=originals([])).values()) == 1
+    for step in zip(*parts, strict=True):
+        sizes = [len(batch) for batch in step]
+        assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) > 1 or (options["max_batch_size"] or 100) < 2 * world_size
+    middle = account.num_batches // 2
+    assert plain(epoch_of(samplers[0], epoch, middle)) == plain(parts[0][middle:])
