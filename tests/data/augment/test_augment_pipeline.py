@@ -113,7 +113,7 @@ def test_data_sets_name_pipelines_in_several_ways(tmp_path):
         ("gain", "list of augmenters"),
         (["gain"], "augmenter 1.*mapping"),
         ([{"typ": "gain"}], "'type'.*'typ'"),
-        ([{"type": "gane"}], "did you mean 'gain'.*known types.*chunk_drop"),
+        ([{"type": "gane"}], "did you mean 'gain'.*known: .*chunk_drop"),
         ([GAIN, {"type": "chunk_drop", "num_chunk": 3}], "augmenter 2.*'num_chunk', did you mean 'num_chunks'"),
         ([{**GAIN, "porb": 0.5}], "'porb', did you mean 'prob'"),
         ([{**GAIN, "weight": 0.5}], "unknown key 'weight'"),
