@@ -17,11 +17,16 @@ from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import HyperionLiteError
 
 COMMANDS = {
+    "demo": "train a small model on made-up voices and show what it learns",
+    "train": "train a model as a configuration says",
     "extract": "extract speaker embeddings from audio files",
     "score": "cosine scores of embedding pairs or a trial list",
     "pth": "look into .pth checkpoints, and take tensors out",
     "prepare": "make, check and describe data sets",
 }
+
+OWN_PARSER = ("train",)
+"""Commands whose options depend on a configuration: their module has ``main(argv)`` instead."""
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
@@ -51,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    if command in OWN_PARSER:
+        return int(
+            importlib.import_module(f"hyperion_lite.cli.{command}").main(arguments[arguments.index(command) + 1 :])
+        )
     args = build_parser(command).parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     try:

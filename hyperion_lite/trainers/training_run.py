@@ -1,0 +1,117 @@
+"""A whole training run from its configuration: data, model, trainer, resume, report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hyperion_lite.core.atomic import atomic_file
+from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.models.hyper_torch_model import HyperTorchModel
+from hyperion_lite.models.registry import find_model_class
+from hyperion_lite.trainers.checkpoint_files import CONFIG_YAML
+from hyperion_lite.trainers.distribution import init_distributed
+from hyperion_lite.trainers.report import ReportLogger
+from hyperion_lite.trainers.training_data import TrainingData, make_training_data
+from hyperion_lite.trainers.training_options import takes_waveforms, without_missing
+from hyperion_lite.trainers.xvector_trainer import XVectorTrainer
+from hyperion_lite.trainers.xvector_trainer_from_wav import XVectorTrainerFromWav
+
+logger = logging.getLogger(__name__)
+
+
+def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
+    """Train as ``config`` says, from the last checkpoint of its ``exp_path`` on.
+
+    Args:
+        config: the resolved document of :func:`~hyperion_lite.trainers.training_options.parse_options`.
+        config_text: the same as YAML, for ``config.yaml`` of the experiment and its checkpoints.
+
+    Returns:
+        Logs of the last epoch.
+
+    Raises:
+        ConfigError, ManifestError, FileNotFoundError: what the configuration names is wrong or missing.
+        SystemExit: with code 75, after SIGTERM or SIGINT, once a checkpoint is written.
+    """
+    init_distributed(config["trainer"]["device"])
+    seed = int(config["seed"])
+    # the same initial weights on all ranks
+    torch.manual_seed(seed)
+    exp_path = Path(config["trainer"]["exp_path"])
+    data = make_training_data(config["data"], config["trainer"]["target_key"], exp_path)
+    model = make_model(config, data.class_ids)
+    trainer = make_trainer(config, model, data)
+    # dropout and the like differ from rank to rank
+    torch.manual_seed(seed + 1 + trainer.rank)
+    if trainer.is_main:
+        exp_path.mkdir(parents=True, exist_ok=True)
+        with atomic_file(exp_path / CONFIG_YAML) as temporary:
+            temporary.write_text(config_text, encoding="utf-8")
+    trainer.distribution.barrier()
+    trainer.loggers.append(ReportLogger(exp_path, trainer.module, config["trainer"]))
+    trainer.load_last_checkpoint()
+    return trainer.fit(data.train, data.val)
+
+
+def make_model(config: Mapping[str, Any], class_ids: Sequence[str]) -> Any:
+    """The new model of section ``model``, or the trained one of section ``finetune``, for these classes.
+
+    Raises:
+        ConfigError: wrong or missing keys, or another number of classes than the data has.
+    """
+    if "finetune" in config:
+        return _trained_model(config["finetune"], class_ids)
+    options = dict(config["model"])
+    cls = find_model_class(options.pop("class_name"))
+    options = without_missing(cls, options)
+    part = options.get("xvector", options)
+    if part.get("num_classes") is None:
+        part["num_classes"] = len(class_ids)
+    elif part["num_classes"] != len(class_ids):
+        raise ConfigError(
+            f"num_classes of the model is {part['num_classes']}, but the training data has {len(class_ids)} classes; leave it out"
+        )
+    model = cls.from_config(options)
+    model.class_names = class_ids
+    return model
+
+
+def _trained_model(options: Mapping[str, Any], class_ids: Sequence[str]) -> Any:
+    model: Any = HyperTorchModel.auto_load(options["path"], model_name=options["model_name"])
+    if options["rebuild_output"] or model.class_names != list(class_ids):
+        report = model.rebuild_output_layer(class_names=list(class_ids))
+        logger.info(
+            "output layer: %d speakers kept, %d new, %d gone", *map(len, (report.kept, report.new, report.dropped))
+        )
+    changes = {key: value for key, value in options["change"].items() if value is not None}
+    if isinstance(changes.get("xvector"), Mapping):
+        changes["xvector"] = {key: value for key, value in changes["xvector"].items() if value is not None}
+    model.change_config(**changes)
+    return model
+
+
+def make_trainer(config: Mapping[str, Any], model: Any, data: TrainingData) -> XVectorTrainer:
+    """The trainer of section ``trainer`` for ``model``; with a separate front end where the model takes features.
+
+    Raises:
+        ConfigError: options that do not go together.
+    """
+    options = {**config["trainer"], "trials": data.trials}
+    if takes_waveforms(type(model)):
+        rate, expected = data_rate(data), model.sample_frequency
+        if rate is not None and rate != expected:
+            raise ConfigError(
+                f"data.train.dataset.target_sample_freq is {rate}, the model takes {expected:g} Hz; make them equal"
+            )
+        return XVectorTrainer(model, **options)
+    return XVectorTrainerFromWav(model, config["feats"], **options)
+
+
+def data_rate(data: TrainingData) -> int | None:
+    """The rate to which the training data is converted, ``None`` when files are taken as they are."""
+    return data.train.dataset.get_config()["target_sample_freq"]
