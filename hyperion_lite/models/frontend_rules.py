@@ -55,11 +55,13 @@ def _rules_of_filter_bank(audio_feats: Any, stored: torch.Tensor | None) -> str 
     if stored is None or not isinstance(audio_feats, Mapping) or audio_feats.get("fb_type", "mel_kaldi") != "mel_kaldi":
         return None
     options = AudioFeatsFactory.filter_args(**audio_feats)
-    for rules in ("legacy", "modern"):
-        options[RULES_KEY] = rules
-        computed = AudioFeatsFactory.create(**options).get_buffer("_fb")
-        if computed.shape == stored.shape and torch.allclose(
-            computed.double(), stored.double(), rtol=0, atol=_TOLERANCE
-        ):
-            return rules
-    return None
+    agreeing = [rules for rules in ("legacy", "modern") if _is_bank_of(stored, {**options, RULES_KEY: rules})]
+    # a feature type that fixes another kind of filter bank has the same one under both
+    return agreeing[0] if len(agreeing) == 1 else None
+
+
+def _is_bank_of(stored: torch.Tensor, options: dict[str, Any]) -> bool:
+    computed = AudioFeatsFactory.create(**options).get_buffer("_fb")
+    return computed.shape == stored.shape and torch.allclose(
+        computed.double(), stored.double(), rtol=0, atol=_TOLERANCE
+    )

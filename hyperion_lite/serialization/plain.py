@@ -8,12 +8,8 @@ from typing import Any
 from hyperion_lite.core.errors import ModelFileError
 from hyperion_lite.pth.values import Opaque, TensorRef
 
-_NAMESPACES = {
-    ("argparse", "Namespace"),
-    ("jsonargparse", "Namespace"),
-    ("jsonargparse._namespace", "Namespace"),
-    ("types", "SimpleNamespace"),
-}
+# by package: the module inside jsonargparse has changed between its releases
+_NAMESPACES = {("argparse", "Namespace"), ("jsonargparse", "Namespace"), ("types", "SimpleNamespace")}
 _PATH_CLASSES = {"PosixPath", "WindowsPath", "Path", "PurePosixPath", "PureWindowsPath", "PurePath"}
 _MAX_DEPTH = 64
 
@@ -46,10 +42,10 @@ def plain_config(value: Any, where: str = "model_cfg", depth: int = 0) -> Any:
 
 
 def _plain_object(value: Opaque, where: str, depth: int) -> Any:
-    if (value.module, value.name) in _NAMESPACES:
+    module = value.module.split(".")[0]
+    if (module, value.name) in _NAMESPACES:
         content = value.state if isinstance(value.state, Mapping) else dict(value.items)
         return plain_config(content, where, depth + 1)
-    module = value.module.split(".")[0]
     if module == "pathlib" and value.name in _PATH_CLASSES:
         return "/".join(str(part) for part in value.args).replace("//", "/")
     is_toolkit_enum = module == "hyperion" and len(value.args) == 1 and isinstance(value.args[0], str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def read_single_file(path: Path, model_name: str = "model") -> ModelArtifact:
             state = OrderedDict(
                 (str(name), _read(file, ref, f"{model_name}{_STATE_SUFFIX}.{name}")) for name, ref in entry.items()
             )
-            progress = _progress(root)
+            progress = _progress(file, root)
     except PthError as error:
         raise ModelFileError(f"cannot read the model file: {error}") from error
     try:
@@ -129,14 +130,20 @@ def _read(file: Any, ref: Any, name: str) -> torch.Tensor:
     return file.read_torch(ref, verify=True).clone(memory_format=torch.contiguous_format)
 
 
-def _progress(root: Mapping[Any, Any]) -> dict[str, Any]:
+def _progress(file: Any, root: Mapping[Any, Any]) -> dict[str, Any]:
     progress = {key: plain_number(root[key]) for key in _PROGRESS if key in root}
     if "step" in root and "global_step" not in progress:
         progress["global_step"] = plain_number(root["step"])
     logs = root.get("logs")
     if isinstance(logs, Mapping):
-        progress["logs"] = {str(k): plain_number(v) for k, v in logs.items()}
+        progress["logs"] = {str(name): _metric(file, value, f"logs.{name}") for name, value in logs.items()}
     return progress
+
+
+def _metric(file: Any, value: Any, name: str) -> Any:
+    # metrics that were reduced over several devices lie in the file as tensors
+    is_number = isinstance(value, TensorRef) and math.prod(value.shape) == 1
+    return _read(file, value, name).item() if is_number else plain_number(value)
 
 
 def _merge(config: dict[str, Any], extra: Any) -> None:

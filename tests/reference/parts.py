@@ -30,6 +30,7 @@ ACTIVATIONS = {
     "softsign": F.softsign,
     "tanh": torch.tanh,
     "tanhshrink": F.tanhshrink,
+    "threshold": F.threshold,
     "gelu": F.gelu,
     "swish": lambda x: x * torch.sigmoid(x),
     "swish6": lambda x: x.clamp(max=6) * torch.sigmoid(x.clamp(max=6)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from random import Random
 from typing import Any
 
@@ -95,7 +96,7 @@ def draw_resnet_enc(rng: Random, in_feats: int) -> dict[str, Any]:
     cfg = {"in_feats": in_feats} | pick(
         rng,
         in_conv_channels=[16, 32],
-        in_kernel_size=[1, 3, 5],
+        in_kernel_size=[1, 2, 3, 4, 5],
         in_stride=[1, 1, 2, 3],
         resb_type=["basic", "bn", "sebasic", "sebn", "res2basic", "res2bn", "seres2basic", "seres2bn"],
         resb_groups=[1, 1, 2],
@@ -119,14 +120,16 @@ def draw_resnet_enc(rng: Random, in_feats: int) -> dict[str, Any]:
         cfg[f"resb_{key}"] = rng.choice(
             [rng.choice(values), [rng.choice(values)], [rng.choice(values) for _ in range(count)]]
         )
-    cfg["resb_strides"] = [rng.choice([1, 1, 2, 3, 4]) for _ in range(count)]
+    cfg["resb_strides"] = [99]
+    while cfg["in_stride"] * math.prod(cfg["resb_strides"]) > 18:
+        cfg["resb_strides"] = [rng.choice([1, 1, 2, 3, 4, 5, 6]) for _ in range(count)]
     if cfg["norm_layer"] == "group-norm":
         # every width has to be a multiple of the number of groups, half of the smallest width
         cfg |= {"resb_channels": 16, "res2net_scale": rng.choice([1, 2]), "res2net_width_factor": 1, "head_channels": 0}
         cfg["resb_type"] = cfg["resb_type"] if cfg["resb_type"] not in ("bn", "sebn") else "basic"
     cfg["endpoint_channels"] = rng.choice([None, 24])
-    cfg["endpoint_layers"] = rng.choice([None, sorted(rng.sample(range(1, count + 1), rng.randint(1, count)))])
-    cfg["endpoint_scale_layer"] = rng.choice([-1, *range(count)])
+    cfg["endpoint_layers"] = rng.choice([None, rng.sample(range(1, count + 1), rng.randint(1, count))])
+    cfg["endpoint_scale_layer"] = rng.choice([-1, *range(-count, count)])
     if cfg["multilayer"] and cfg["head_channels"]:
         cfg["endpoint_channels"] = resnet1d.per_superblock(cfg["resb_channels"], count)[-1]
     return cfg
@@ -171,6 +174,8 @@ def draw_resnet(rng: Random, in_feats: int, family: str | None = None) -> dict[s
         cfg |= {"in_stride": 1, "do_maxpool": False, "replace_stride_with_dilation": [False, True, False]}
     if "multilevel" in forced:
         cfg |= {"replace_stride_with_dilation": None, "do_maxpool": False, "in_stride": 1}
+    if prefix in ("", "se") and "multilevel" not in forced and rng.random() < 0.4:
+        cfg |= {"in_feats": rng.choice([13, 20, 23, 33]), "freq_pos_enc": False}
     return cfg | {key: value for key, value in forced.items() if key in cfg}
 
 
@@ -241,23 +246,25 @@ def draw_model(seed: int, kind: str) -> tuple[dict[str, Any], Tensor]:
     )
     inner = kind.removeprefix("Wav2")
     encoder = draw_resnet(rng, count) if flat else {"resnet_enc": draw_resnet_enc(rng, count)}
+    if flat and wave:
+        encoder["in_feats"] = count
+    elif flat:
+        count = encoder["in_feats"]
     config = {"class_name": inner} | encoder | draw_head(rng)
     if flat and config["norm_layer"] == "group-norm":
         config["norm_layer"] = "layer-norm"
     if flat and config["norm_layer"] == "instance-norm":
         config["zero_init_residual"] = False
-    if config.get("resnet_type") == "lresnet34_345" or not wave:
-        length = 40
     generator = torch.Generator().manual_seed(seed)
     if not wave:
-        return config, torch.randn(1, count, length, generator=generator)
+        return config, torch.randn(1, count, 40 if flat else rng.randrange(60, 90), generator=generator)
     config = {"class_name": kind, "feats": feats, "xvector": config}
     if flat and config["xvector"]["resnet_type"] == "lresnet34_345":
         feats["audio_feats"] |= {"snip_edges": False, "center": False}
         rate, shift = feats["audio_feats"]["sample_frequency"], feats["audio_feats"]["frame_shift"]
         samples = 40 * int(rate * shift / 1000)
     else:
-        samples = rng.randrange(4000, 6000)
+        samples = rng.randrange(4000, 6000) if flat else rng.randrange(8000, 10000)
     x = torch.randn(1, samples, generator=generator).cumsum(1)
     return config, 0.03 * (x - x.mean()) / x.std() + 0.02 * torch.randn(1, samples, generator=generator)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import json
 import pathlib
 import sys
 import types
@@ -13,8 +14,10 @@ import jsonargparse
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hyperion_lite import HyperTorchModel
+from hyperion_lite.serialization.locate import read_model
 from tests.reference.comparing import agree, save, tensors_for
 
 HEAD = {
@@ -86,6 +89,14 @@ class TestObjectsInTheConfiguration:
     @pytest.mark.parametrize("kind", [argparse.Namespace, jsonargparse.Namespace, OrderedDict])
     def test_namespaces_and_ordered_dicts(self, tmp_path, kind):
         config = {**ON_WAVES, "feats": kind(**{**FEATS, "audio_feats": kind(**AUDIO)}), "xvector": kind(**ON_FEATURES)}
+        tensors = tensors_for(ON_WAVES, wave(), 2)
+        loads(save(tmp_path / "m.pth", config, tensors.table), ON_WAVES, tensors, wave())
+
+    def test_a_namespace_from_an_early_jsonargparse(self, tmp_path, monkeypatch):
+        module = types.ModuleType("jsonargparse.namespace")
+        module.Namespace = type("Namespace", (argparse.Namespace,), {"__module__": module.__name__})
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        config = {**ON_WAVES, "feats": module.Namespace(**FEATS)}
         tensors = tensors_for(ON_WAVES, wave(), 2)
         loads(save(tmp_path / "m.pth", config, tensors.table), ON_WAVES, tensors, wave())
 
@@ -165,6 +176,16 @@ class TestTrainerFiles:
         content = {"model_cfg": ON_WAVES, "model_state_dict": tensors.table, **self.more(tensors)}
         torch.save(content, tmp_path / "m.pth", _use_new_zipfile_serialization=zipped)
         loads(tmp_path / "m.pth", ON_WAVES, tensors, wave())
+
+    def test_epoch_steps_and_metrics_are_offered(self, tmp_path):
+        tensors = tensors_for(ON_FEATURES, features(), 4)
+        more = self.more(tensors)
+        path = save(tmp_path / "m.pth", ON_FEATURES, tensors.table, **more)
+        progress = read_model(path).progress
+        assert progress == {"epoch": 3, "batch": 2, "global_step": 9, "logs": {"loss": 1.5, "acc": 0.5, "other": 2.0}}
+        more["step"] = more.pop("global_step")
+        path = save(tmp_path / "n.pth", ON_FEATURES, tensors.table, **more)
+        assert read_model(path).progress["global_step"] == 9
 
     def test_averaged_weights_behind_two_prefixes(self, tmp_path):
         tensors, averaged = (tensors_for(ON_WAVES, wave(), seed) for seed in (5, 6))
@@ -295,3 +316,92 @@ class TestOldFiles:
         config["pool_net"] = {**HEAD["pool_net"], "in_feats": 999, "odd": 1}
         tensors = tensors_for(ON_FEATURES, features(), 16)
         loads(save(tmp_path / "m.pth", config, tensors.table), ON_FEATURES, tensors, features())
+
+
+class TestSurplusAndMissingParts:
+    def test_class_names_inside_are_ignored(self, tmp_path):
+        xvector = {
+            **ON_FEATURES,
+            "class_name": "ResNet1dXVector",
+            "pool_net": {**HEAD["pool_net"], "class_name": "Pool"},
+        }
+        xvector["resnet_enc"] = {**ENCODER, "class_name": "ResNet1dEncoder"}
+        feats = {**FEATS, "class_name": "AudioFeatsMVN", "audio_feats": {**AUDIO, "class_name": "Wav2LogFilterBank"}}
+        config = {"class_name": "Wav2ResNet1dXVector", "feats": feats, "xvector": xvector}
+        tensors = tensors_for(ON_WAVES, wave(), 17)
+        loads(save(tmp_path / "m.pth", config, tensors.table), ON_WAVES, tensors, wave())
+
+    def test_no_class_names_inside(self, tmp_path):
+        xvector = {key: value for key, value in ON_FEATURES.items() if key != "class_name"}
+        config = {**ON_WAVES, "xvector": xvector}
+        tensors = tensors_for(ON_WAVES, wave(), 17)
+        loads(save(tmp_path / "m.pth", config, tensors.table), ON_WAVES, tensors, wave())
+
+    @pytest.mark.parametrize("trans", [False, None])
+    def test_waveform_models_always_transpose(self, tmp_path, trans):
+        feats = {"audio_feats": AUDIO, "mvn": FEATS["mvn"]} | ({} if trans is None else {"trans": trans})
+        tensors = tensors_for(ON_WAVES, wave(), 18)
+        path = save(tmp_path / "m.pth", {**ON_WAVES, "feats": feats}, tensors.table)
+        loads(path, ON_WAVES, tensors, wave())
+
+    @pytest.mark.parametrize(
+        "mvn", [{"context": 10}, {"context": None, "norm_mean": True}, {"norm_var": True, "no_norm_mean": True}, {}]
+    )
+    def test_spellings_of_the_normalisation(self, tmp_path, mvn):
+        config = {**ON_WAVES, "feats": {**FEATS, "mvn": mvn}}
+        tensors = tensors_for(config, wave(), 19)
+        loads(save(tmp_path / "m.pth", config, tensors.table), config, tensors, wave())
+
+    @pytest.mark.parametrize("head", ["ResNet1dXVector", "ResNetXVector"])
+    def test_only_the_keys_without_defaults(self, tmp_path, head):
+        config = {"class_name": head, "num_classes": 3}
+        flat = {"resnet_type": "resnet18", "in_channels": 1, "in_feats": 20}
+        config |= flat if head == "ResNetXVector" else {"resnet_enc": {"in_feats": 20}}
+        tensors = tensors_for(config, features(), 20)
+        loads(save(tmp_path / "m.pth", config, tensors.table), config, tensors, features())
+
+    @pytest.mark.parametrize(
+        "name", [{"name": "threshold", "threshold": 0.1, "value": -0.2}, {"name": "hardtanh", "max_val": 2.0}, None]
+    )
+    def test_activations_with_arguments_and_none(self, tmp_path, name):
+        config = {**ON_FEATURES, "hid_act": name, "loss_type": "softmax", "resnet_enc": {**ENCODER, "hid_act": name}}
+        tensors = tensors_for(config, features(), 21)
+        loads(save(tmp_path / "m.pth", config, tensors.table), config, tensors, features())
+
+
+class TestDirectories:
+    def write(self, folder, config, state, **more):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file({name: value.contiguous().clone() for name, value in state.items()}, folder / "model.safetensors")
+        for name, weights in more.items():
+            save_file({k: v.contiguous().clone() for k, v in weights.items()}, folder / f"{name}.safetensors")
+        return folder
+
+    @pytest.mark.parametrize("prefix", ["", "module.", "module.module."])
+    def test_prefixes_and_counts_of_converted_files(self, tmp_path, prefix):
+        tensors = tensors_for(ON_WAVES, wave(), 22, "modern")
+        state = {prefix + name: value for name, value in tensors.table.items()}
+        state |= {"n_averaged": torch.tensor(3)} if prefix else {}
+        loads(self.write(tmp_path / "model", ON_WAVES, state), ON_WAVES, tensors, wave(), "modern")
+
+    def test_a_bank_of_the_older_release(self, tmp_path):
+        tensors = tensors_for(ON_WAVES, wave(), 23, "legacy")
+        loads(self.write(tmp_path / "model", ON_WAVES, tensors.table), ON_WAVES, tensors, wave(), "legacy")
+
+    @pytest.mark.parametrize(
+        "audio", [{"audio_feat": "kanbayashi_logfb"}, {"fb_type": "linear"}, {"audio_feat": "log_spec"}]
+    )
+    def test_features_that_do_not_tell_the_release_are_modern(self, tmp_path, audio):
+        count = 257 if "log_spec" in audio.values() else 20
+        xvector = {**ON_FEATURES, "resnet_enc": {**ENCODER, "in_feats": count}}
+        config = {**ON_WAVES, "feats": {**FEATS, "audio_feats": {**AUDIO, **audio}}, "xvector": xvector}
+        tensors = tensors_for(config, wave(), 24, "modern")
+        loads(self.write(tmp_path / "model", config, tensors.table), config, tensors, wave(), "modern")
+
+    def test_averaged_weights(self, tmp_path):
+        tensors, averaged = (tensors_for(ON_WAVES, wave(), seed, "modern") for seed in (25, 26))
+        swa = {"n_averaged": torch.tensor(2)} | {f"module.{name}": value for name, value in averaged.table.items()}
+        folder = self.write(tmp_path / "model", ON_WAVES, tensors.table, swa_model=swa)
+        loads(folder, ON_WAVES, tensors, wave(), "modern")
+        loads(folder, ON_WAVES, averaged, wave(), "modern", model_name="swa_model")
