@@ -17,6 +17,7 @@ from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import HyperionLiteError
 
 COMMANDS = {
+    "convert": "turn .pth models and checkpoints of Hyperion into checkpoint directories",
     "demo": "train a small model on made-up voices and show what it learns",
     "train": "train a model as a configuration says",
     "extract": "extract speaker embeddings from audio files",

@@ -91,7 +91,12 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     for name, state in checkpoint.states.items():
         _save(state, model / _STATE_FILES[name])
     for name, tensors in checkpoint.averages.items():
-        save_file(dict(pack_state(tensors)[0]), model / f"{name}.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors, model / f"{name}.safetensors")
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write averaged weights."""
+    save_file(dict(pack_state(tensors)[0]), path, metadata={"format": "pt"})
 
 
 def read_checkpoint(folder: Path, model_name: str = "model") -> Checkpoint:

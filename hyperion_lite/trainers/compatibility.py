@@ -88,6 +88,18 @@ def family_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> 
             yield f"{key}: {saved[key]} -> {current.get(key)}"
 
 
+def optimizer_differences(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> Iterator[str]:
+    """Options that only one family of optimizers has, for states that do not tell the family."""
+    groups = saved.get("param_groups")
+    if not isinstance(groups, (list, tuple)) or not groups:
+        yield "optimizer: no state of an optimizer"
+        return
+    for option in ("betas", "momentum", "alpha", "lr_decay", "momentum_decay"):
+        was, now = option in groups[0], option in optimizer.param_groups[0]
+        if was != now:
+            yield f"optimizer option {option}: {'there' if was else 'not there'} -> {'there' if now else 'not there'}"
+
+
 def refuse(differences: Sequence[str], where: str) -> None:
     """Raise :class:`IncompatibleCheckpointError` when there are differences."""
     if differences:

@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 from hyperion_lite._version import __version__
+from hyperion_lite.models.state_loading import optional_names
 from hyperion_lite.serialization.directory import CONFIG_FILE, WEIGHTS_FILE
 from hyperion_lite.serialization.locate import RNG_STATE_FILE, TRAINER_STATE_FILE
+from hyperion_lite.serialization.names import match_weight_norm
 from hyperion_lite.trainers.checkpoint_files import (
     CONFIG_YAML,
     OPTIMIZER_FILE,
@@ -29,6 +31,7 @@ from hyperion_lite.trainers.compatibility import (
     class_differences,
     config_differences,
     family_differences,
+    optimizer_differences,
     refuse,
     run_identity,
     tensor_differences,
@@ -256,6 +259,7 @@ class TrainerCheckpoints(TrainerCore):
 
     def _apply_checkpoint(self, checkpoint: Checkpoint, path: Path) -> dict[str, Any]:
         state = checkpoint.trainer_state
+        checkpoint.model_state = match_weight_norm(checkpoint.model_state, self.module.state_dict())
         refuse(self._differences(checkpoint), str(path))
         load_tensors(self.module, checkpoint.model_state)
         fresh, unused = apply_optimizer_state(self.optimizer, self.module, checkpoint.optimizer)
@@ -288,7 +292,12 @@ class TrainerCheckpoints(TrainerCore):
         found += class_differences(checkpoint.classes, self._class_names())
         found += family_differences(run, self._identity())
         if not found:
-            found += tensor_differences(checkpoint.model_state, self.module.state_dict())
+            found += optimizer_differences(checkpoint.optimizer, self.optimizer)
+            optional = optional_names(self.module)
+            needed = {
+                n: t for n, t in self.module.state_dict().items() if n in checkpoint.model_state or n not in optional
+            }
+            found += tensor_differences(checkpoint.model_state, needed)
         return found
 
     def _restore_parts(self, checkpoint: Checkpoint) -> None:
