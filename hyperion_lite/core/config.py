@@ -217,7 +217,7 @@ class Configurable(metaclass=ConfigurableMeta):
 
 
 def _accepts_none(annotation: Any) -> bool:
-    return annotation is Any or type(None) in typing.get_args(annotation)
+    return annotation is Any or any(arg is None or arg is type(None) for arg in typing.get_args(annotation))
 
 
 @cache
@@ -269,7 +269,7 @@ def check_config(
     """Check ``config`` against the signature of ``cls``, its nested parts included.
 
     Returns:
-        A copy of ``config`` without ``class_name`` and without unknown keys.
+        A copy of ``config`` without ``class_name``, without unknown keys, and without null where only a default makes sense.
 
     Raises:
         ConfigError: names every wrong key, the nearest known one, and the expected type.
@@ -301,6 +301,9 @@ def _check(cls: type[Configurable], config: Any, where: str, unknown: list[str],
         if key not in fields:
             unknown.append(f"{where}: unknown key {key!r}{nearest(key, fields)}")
             continue
+        if value is None and not _accepts_none(fields[key].annotation) and fields[key].default is not REQUIRED:
+            # null where a value is needed: nothing was chosen
+            continue
         nested = cls.nested_configs.get(key)
         if nested is not None and isinstance(value, Mapping):
             checked[key] = _check(nested, value, f"{where}.{key}", unknown, problems)
@@ -319,6 +322,8 @@ def type_problem(field: ConfigField, value: Any) -> str | None:
     """``None`` when ``value`` fits the annotation of ``field``, else what is wrong, in one sentence."""
     if field.annotation is Any:
         return None
+    if value is None and not _accepts_none(field.annotation):
+        return "expected a value, got null"
     import jsonargparse
 
     parser = _type_parser(field.annotation)

@@ -124,6 +124,15 @@ def test_unknown_keys_of_a_model_file_are_one_warning(caplog):
     assert "old" in caplog.text and "older" in caplog.text
 
 
+def test_null_where_a_value_is_needed_is_the_default():
+    assert check_config(Part, {"frame_shift": 3, "rate": None, "kind": None, "act": None}) == {
+        "frame_shift": 3,
+        "act": None,
+    }
+    with pytest.raises(ConfigError, match="frame_shift: expected a value, got null"):
+        check_config(Part, {"frame_shift": None})
+
+
 def test_filter_args_keeps_the_supported_keys():
     assert Whole.filter_args(part={}, margin=1.0, lr=0.1, encoder=None) == {"part": {}, "margin": 1.0}
 

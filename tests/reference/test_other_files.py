@@ -352,6 +352,20 @@ class TestSurplusAndMissingParts:
         tensors = tensors_for(config, wave(), 19)
         loads(save(tmp_path / "m.pth", config, tensors.table), config, tensors, wave())
 
+    def test_null_for_a_number_is_the_default(self, tmp_path):
+        audio = {**AUDIO, "fft_length": None, "window_type": None, "cepstral_lifter": None}
+        mvn = {"norm_mean": True, "left_context": None, "right_context": None}
+        xvector = {
+            **ON_FEATURES,
+            "resnet_enc": {**ENCODER, "se_r": None, "dropout_rate": None},
+            "dropout_rate": None,
+            "proj_feats": None,
+        }
+        config = {**ON_WAVES, "feats": {**FEATS, "audio_feats": audio, "mvn": mvn}, "xvector": xvector}
+        plain = {**ON_WAVES, "feats": {**FEATS, "mvn": {"norm_mean": True}}}
+        tensors = tensors_for(plain, wave(), 19)
+        loads(save(tmp_path / "m.pth", config, tensors.table), plain, tensors, wave())
+
     @pytest.mark.parametrize("head", ["ResNet1dXVector", "ResNetXVector"])
     def test_only_the_keys_without_defaults(self, tmp_path, head):
         config = {"class_name": head, "num_classes": 3}
