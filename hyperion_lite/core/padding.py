@@ -79,6 +79,11 @@ def check_lengths(lengths: torch.Tensor, batch_size: int, max_length: int, name:
         LengthsError: wrong type, shape or range. Values are never clamped: a length beyond the padded size means that the caller's
             bookkeeping is wrong.
     """
+    return _checked(lengths, batch_size, max_length, name)[0]
+
+
+def _checked(lengths: torch.Tensor, batch_size: int, max_length: int, name: str) -> tuple[torch.Tensor, list[int]]:
+    """What :func:`check_lengths` returns, and the same as numbers: fetching them makes the host wait for the device."""
     if not isinstance(lengths, torch.Tensor):
         raise LengthsError(
             f"{name} must be a tensor of integers of shape ({batch_size},), got {type(lengths).__name__}"
@@ -104,7 +109,7 @@ def check_lengths(lengths: torch.Tensor, batch_size: int, max_length: int, name:
             raise LengthsError(f"{name}[{index}] = {value} is larger than the padded length {max_length} of the batch")
         if value < 1:
             raise LengthsError(f"{name}[{index}] = {value}: every item needs at least one valid position")
-    return lengths
+    return lengths, values
 
 
 class Padding:
@@ -143,10 +148,8 @@ class Padding:
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but {name} is on {lengths.device} and the input on {device}"
             )
-        checked = check_lengths(lengths, batch_size, max_length, name)
-        if all(value == max_length for value in checked.tolist()):
-            return None
-        return cls(checked, max_length)
+        checked, values = _checked(lengths, batch_size, max_length, name)
+        return None if min(values, default=max_length) == max_length else cls(checked, max_length)
 
     @cached_property
     def mask(self) -> torch.Tensor:
@@ -172,7 +175,8 @@ class Padding:
 
         A selection, not a product: NaN and infinity in the padding vanish, and no gradient comes from there.
         """
-        return torch.where(self.mask_like(x, dim), x, torch.as_tensor(value, dtype=x.dtype, device=x.device))
+        # the value as a number: a tensor of it would be a copy to the device, and a wait for it, at every convolution
+        return torch.where(self.mask_like(x, dim), x, value)
 
     def with_lengths(self, lengths: torch.Tensor, max_length: int) -> Padding:
         """The same batch at another resolution."""

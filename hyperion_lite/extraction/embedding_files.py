@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,8 @@ def _read_npz(path: Path) -> Embeddings:
         with np.load(path, allow_pickle=False) as content:
             policy = _policy_from(str(content["policy"])) if "policy" in content else None
             return Embeddings([str(i) for i in content["ids"]], np.asarray(content["embeddings"], np.float32), policy)
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        # a TypeError: the file is a single array
         raise EmbeddingFileError(f"{path} is no file of embeddings: {error}") from error
 
 

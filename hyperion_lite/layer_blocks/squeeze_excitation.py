@@ -25,7 +25,9 @@ def time_mean(x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
     if padding is None:
         return x.mean(dim=-1, keepdim=True)
     count = padding.lengths.clamp(min=1).view(-1, *[1] * (x.dim() - 1))
-    return padding.fill(x).sum(dim=-1, keepdim=True) / count
+    # in half precision the sum of a long item is infinite where its mean is not
+    total = padding.fill(x).sum(dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
+    return (total / count).to(x.dtype)
 
 
 class SqueezeExcitation(nn.Module):

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import torch
 
+from hyperion_lite.core.config import check_config
+from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.layers.audio_feats_factory import AudioFeatsFactory
 from hyperion_lite.serialization.artifact import ModelArtifact
 
@@ -54,7 +56,11 @@ def resolve_frontend_rules(artifact: ModelArtifact, rules: FrontendRules = "auto
 def _rules_of_filter_bank(audio_feats: Any, stored: torch.Tensor | None) -> str | None:
     if stored is None or not isinstance(audio_feats, Mapping) or audio_feats.get("fb_type", "mel_kaldi") != "mel_kaldi":
         return None
-    options = AudioFeatsFactory.filter_args(**audio_feats)
+    try:
+        options = check_config(AudioFeatsFactory, AudioFeatsFactory.filter_args(**audio_feats))
+    except ConfigError:
+        # the check of the whole configuration, which follows, says what is wrong and where
+        return None
     agreeing = [rules for rules in ("legacy", "modern") if _is_bank_of(stored, {**options, RULES_KEY: rules})]
     # a feature type that fixes another kind of filter bank has the same one under both
     return agreeing[0] if len(agreeing) == 1 else None

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.config import Configurable, check_config
-from hyperion_lite.core.errors import ConfigError, ModelFileError
+from hyperion_lite.core.errors import ConfigError, ModelFileError, UnknownClassError
 from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
 from hyperion_lite.models.own_keys import split_own_keys
@@ -23,7 +23,7 @@ from hyperion_lite.serialization.classes import check_classes
 from hyperion_lite.serialization.directory import write_directory
 from hyperion_lite.serialization.legacy import modernise_config
 from hyperion_lite.serialization.locate import read_model
-from hyperion_lite.serialization.names import clean_names
+from hyperion_lite.serialization.names import clean_names, strip_compiled
 from hyperion_lite.serialization.single_file import SUFFIXES, write_single_file
 
 logger = logging.getLogger(__name__)
@@ -110,13 +110,13 @@ class HyperTorchModel(Configurable, Freezable):
         target = Path(path)
         if target.suffix in SUFFIXES:
             config, own = split_own_keys(type(self), self.get_config())
-            write_single_file(target, config, own, self.state_dict(), self._class_names)
+            write_single_file(target, config, own, strip_compiled(self.state_dict()), self._class_names)
         else:
             self.save_to_dir(target)
 
     def save_to_dir(self, path: str | Path) -> None:
         """Save as a model directory, whatever its name. Raises as :meth:`save`."""
-        write_directory(Path(path), self.get_config(), self.state_dict(), self._class_names)
+        write_directory(Path(path), self.get_config(), strip_compiled(self.state_dict()), self._class_names)
 
     # loading
 
@@ -199,7 +199,10 @@ class HyperTorchModel(Configurable, Freezable):
             ModelFileError: damaged file, tensors that do not fit (all of them are listed), or a class that is no ``cls``.
         """
         artifact = read_model(path, model_name)
-        found = find_model_class(artifact.class_name, _by_name(extra_objs))
+        try:
+            found = find_model_class(artifact.class_name, _by_name(extra_objs))
+        except UnknownClassError as error:
+            raise UnknownClassError(f"{artifact.source}: {error}") from error
         if not issubclass(found, cls):
             raise ModelFileError(
                 f"{artifact.source} holds a {artifact.class_name}, which is not a {cls.__name__}; "
@@ -215,13 +218,16 @@ class HyperTorchModel(Configurable, Freezable):
         cls: type[_M], artifact: ModelArtifact, strict: bool = True, frontend_rules: FrontendRules = "auto"
     ) -> _M:
         """Build the model that ``artifact`` describes. Raises as :meth:`auto_load`."""
-        config = resolve_frontend_rules(artifact, frontend_rules)
         try:
+            config = resolve_frontend_rules(artifact, frontend_rules)
             model = cls(**check_config(cls, config, on_unknown="warn"))
-        except ConfigError as error:
+        except (ValueError, UnknownClassError) as error:
             raise ConfigError(f"{artifact.source}: {error}") from error
         load_state(model, artifact.state, artifact.tied, strict, artifact.source)
-        model.class_names = artifact.classes
+        try:
+            model.class_names = artifact.classes
+        except ValueError as error:
+            raise ModelFileError(f"{artifact.source}: {error}") from error
         model.after_load(artifact)
         return model
 
@@ -267,10 +273,13 @@ class HyperTorchModel(Configurable, Freezable):
         for module in self.modules():
             if isinstance(module, Freezable):
                 module._is_frozen = False
-        self._is_frozen = mode == "frozen"
         self.requires_grad_(True)
-        for module in self.frozen_modules(mode):
-            module.requires_grad_(False)
+        for frozen in self.frozen_modules(mode):
+            frozen.requires_grad_(False)
+            for module in frozen.modules():
+                # so that train() of a part wakes it no more than train() of the model
+                if isinstance(module, Freezable):
+                    module._is_frozen = True
         self.train(self.training)
 
     def train(self: _M, mode: bool = True) -> _M:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.errors import ModelFileError
-from hyperion_lite.serialization.names import match_weight_norm
+from hyperion_lite.serialization.names import match_weight_norm, match_wrappers
 
 _MOST_NAMES = 20
 
@@ -46,8 +46,10 @@ def load_state(
     """
     targets = dict(model.state_dict(keep_vars=True))
     tied = tied or {}
+    state = match_wrappers(state, targets)
     stored = match_weight_norm({**state, **{a: state[b] for a, b in tied.items() if b in state}}, targets)
-    missing = [name for name in targets if name not in stored and name not in optional_names(model)]
+    optional = optional_names(model)
+    missing = [name for name in targets if name not in stored and name not in optional]
     unexpected = [name for name in stored if name not in targets]
     shapes = [
         f"{name}: the file has {tuple(stored[name].shape)}, the model needs {tuple(target.shape)}"

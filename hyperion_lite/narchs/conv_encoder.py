@@ -243,8 +243,8 @@ class ConvEncoder(NetArch):
             return layer
         hint = nearest(layer, names) if isinstance(layer, str) else ""
         raise ValueError(
-            f"{type(self).__name__} has no stage {layer!r}{hint} Stages: 0 to {len(self.layer_names) - 1}, "
-            f"{', '.join(self.stage_names)}"
+            f"{type(self).__name__} has no stage {layer!r}{hint} (stages: 0 to {len(self.layer_names) - 1}, "
+            f"{', '.join(self.stage_names)})"
         )
 
     def _input_shapes(self) -> list[Shape]:

@@ -97,7 +97,7 @@ def resnet_type(name: str) -> ResNetType:
     """
     if name not in RESNET_TYPES:
         raise ValueError(
-            f"unknown resnet_type {name!r}{nearest(name, RESNET_TYPES)} A type is a prefix out of "
-            f"{', '.join(p for p in SE_PREFIXES if p)} or none, and a family: {', '.join(_FAMILIES)}"
+            f"unknown resnet_type {name!r}{nearest(name, RESNET_TYPES)} (a type is a prefix out of "
+            f"{', '.join(p for p in SE_PREFIXES if p)} or none, and a family: {', '.join(_FAMILIES)})"
         )
     return RESNET_TYPES[name]

@@ -11,6 +11,7 @@ _T = TypeVar("_T")
 
 _WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.)+")
 _INNER_COMPILE = re.compile(r"(?<=\.)_orig_mod\.")
+_COMPILED = re.compile(r"(?:^|(?<=\.))_orig_mod\.")
 _AVERAGING_COUNT = re.compile(r"^(?:module\.|_orig_mod\.)*n_averaged$")
 
 _WEIGHT_NORM_OLD = re.compile(r"(?:^|\.)weight_([gv])$")
@@ -30,13 +31,32 @@ def clean_names(state: Mapping[str, _T]) -> OrderedDict[str, _T]:
     for name, value in state.items():
         if _AVERAGING_COUNT.match(name):
             continue
-        short = _INNER_COMPILE.sub("", _WRAPPERS.sub("", name))
+        short = _clean(name)
         if short in cleaned:
             raise ValueError(
                 f"two tensors are called {short!r} once wrapper prefixes are stripped (one of them is {name!r})"
             )
         cleaned[short] = value
     return cleaned
+
+
+def _clean(name: str) -> str:
+    return _INNER_COMPILE.sub("", _WRAPPERS.sub("", name))
+
+
+def strip_compiled(state: Mapping[str, _T]) -> OrderedDict[str, _T]:
+    """``state`` without the ``_orig_mod.`` of compiled parts, which would make a file that only compiled models load."""
+    return OrderedDict((_COMPILED.sub("", name), value) for name, value in state.items())
+
+
+def match_wrappers(state: Mapping[str, _T], expected: Iterable[str]) -> OrderedDict[str, _T]:
+    """Rename tensors whose name was cleaned to the name in ``expected`` that becomes the same.
+
+    A model can have a part that is called ``module``, or a part that is compiled when its tensors are loaded.
+    """
+    known = set(expected)
+    wrapped = {_clean(name): name for name in known}
+    return OrderedDict((name if name in known else wrapped.get(name, name), value) for name, value in state.items())
 
 
 def match_weight_norm(state: Mapping[str, _T], expected: Iterable[str]) -> OrderedDict[str, _T]:

@@ -89,14 +89,14 @@ def read_single_file(path: Path, model_name: str = "model") -> ModelArtifact:
         raise ModelFileError(f"{path}: {error}") from error
     config, cleaned = modernise_tensor_names(str(config["class_name"]), config, cleaned)
     _merge(config, own.get("config", {}))
-    classes = own.get("classes")
+    classes = _own_entry(own, "classes", list, path)
     return ModelArtifact(
         config,
         cleaned,
         "file",
         path,
         check_classes(classes, str(path)) if classes is not None else None,
-        dict(own.get("tied", {})),
+        {name: str(other) for name, other in (_own_entry(own, "tied", dict, path) or {}).items()},
         own,
         progress,
         trainer_state="optimizer_state_dict" in root,
@@ -128,6 +128,15 @@ def _read(file: Any, ref: Any, name: str) -> torch.Tensor:
         raise ModelFileError(f"{name} should be a tensor, the file holds a {type(ref).__name__}")
     # the file is only mapped into memory: a copy outlives it and can be trained
     return file.read_torch(ref, verify=True).clone(memory_format=torch.contiguous_format)
+
+
+def _own_entry(own: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:
+    value = own.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise ModelFileError(
+            f"{path}: the entry {OWN_KEY}.{key} must be a {kind.__name__}, it is a {type(value).__name__}"
+        )
+    return value
 
 
 def _progress(file: Any, root: Mapping[Any, Any]) -> dict[str, Any]:

@@ -263,8 +263,9 @@ def test_scores_of_a_labelled_trial_list(tmp_path, capsys):
     assert "EER 0.00 %" in captured.err
 
 
+@pytest.mark.parametrize("content", [b"no", b"", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"])
 @pytest.mark.parametrize("name", ["x.npz", "x.parquet"])
-def test_other_files_are_no_embeddings(tmp_path, name):
-    (tmp_path / name).write_text("no")
+def test_other_files_are_no_embeddings(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match="is no file of embeddings"):
         read_embeddings(tmp_path / name)

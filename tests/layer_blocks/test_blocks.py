@@ -160,6 +160,15 @@ def test_channel_frequency_index_of_the_t_se_vector():
     torch.testing.assert_close(layer(x), x * torch.sigmoid(logits.view(1, 2, 3, 1)))
 
 
+@pytest.mark.parametrize("se_type", SE_TYPES)
+def test_means_of_long_items_are_finite_in_half_precision(se_type):
+    layer = make_se(se_type, 2, 4, 8, 2, "relu").half()
+    x = torch.full((2, 4, 8, 4000), 40.0, dtype=torch.float16)
+    padded = layer(x, Padding(torch.tensor([4000, 3000]), 4000))
+    assert torch.isfinite(padded).all() and padded.dtype == torch.float16
+    torch.testing.assert_close(padded, layer(x), rtol=1e-3, atol=0)
+
+
 def test_squeeze_excitation_errors():
     with pytest.raises(ValueError, match="did you mean 'cfw-se'"):
         make_se("cfwse", 2, 4, 6, 2, "relu")

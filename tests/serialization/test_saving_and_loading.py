@@ -15,6 +15,7 @@ from torch import nn
 
 from hyperion_lite import HyperTorchModel, Wav2XVector
 from hyperion_lite.core.errors import ConfigError, ModelFileError
+from hyperion_lite.models.state_loading import load_state
 from hyperion_lite.models.xvectors.resnet1d_xvector import ResNet1dXVector
 from hyperion_lite.serialization import single_file
 from hyperion_lite.serialization.names import clean_names, match_weight_norm, other_weight_norm_spelling
@@ -161,6 +162,28 @@ def test_a_part_that_was_compiled_loads_too():
         clean_names({"module.a": 1, "a": 2})
 
 
+def test_a_part_called_module_keeps_its_tensors(tmp_path):
+    class Outer(HyperTorchModel, abstract=True):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(2, 3)
+
+    outer = Outer()
+    for name in ("m.pth", "m"):
+        outer.save(tmp_path / name)
+        loaded = HyperTorchModel.auto_load(tmp_path / name, extra_objs=[Outer])
+        assert torch.equal(loaded.module.weight, outer.module.weight)
+
+
+def test_a_compiled_part_leaves_no_trace_in_a_file(tmp_path, model):
+    compiled = model.copy()
+    names = list(compiled.state_dict())
+    compiled.encoder_net = torch.compile(compiled.encoder_net)
+    compiled.save(tmp_path / "m.pth")
+    assert list(torch.load(tmp_path / "m.pth", weights_only=True)["model_state_dict"]) == names
+    load_state(compiled, HyperTorchModel.auto_load(tmp_path / "m.pth").state_dict())
+
+
 @pytest.mark.parametrize("new", [True, False])
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 def test_both_spellings_of_weight_norm_load(tmp_path, new):
@@ -197,7 +220,7 @@ class TestErrors:
     def test_unknown_class(self, tmp_path, model):
         config = model.get_config() | {"class_name": "ResNet1dXVektor"}
         torch.save({"model_cfg": config, "model_state_dict": {}}, tmp_path / "m.pth")
-        with pytest.raises(KeyError, match=r"did you mean 'ResNet1dXVector'.*known: .*Wav2ResNetXVector"):
+        with pytest.raises(KeyError, match=r"m\.pth: .*did you mean 'ResNet1dXVector'.*known: .*Wav2ResNetXVector"):
             HyperTorchModel.auto_load(tmp_path / "m.pth")
 
     def test_a_class_of_yours(self, tmp_path):
@@ -248,6 +271,42 @@ class TestErrors:
             torch.save({"model_cfg": config, "model_state_dict": model.state_dict()}, tmp_path / "m.pth")
             with pytest.raises(ConfigError, match=message):
                 HyperTorchModel.auto_load(tmp_path / "m.pth")
+
+    @pytest.mark.parametrize(
+        ("part", "change", "message"),
+        [
+            ("feats", {"audio_feat": None}, "missing key 'audio_feat'"),
+            ("feats", {"num_filters": "many"}, "num_filters: expected int"),
+            ("feats", {"low_freq": 9000}, "low_freq = 9000"),
+            ("feats", {"num_filters": 20}, "feats gives 20 features per frame, but the encoder has in_feats = 24"),
+            ("xvector", {"resb_type": "bascic"}, "did you mean 'basic'"),
+        ],
+    )
+    def test_every_mistake_in_a_configuration_names_the_file(self, tmp_path, part, change, message):
+        wave_model = build("wav2-ecapa")
+        config = wave_model.get_config()
+        del config["feats"]["frontend_rules"]
+        inner = config[part]["audio_feats" if part == "feats" else "resnet_enc"]
+        inner.update(change)
+        for key in [key for key, value in change.items() if value is None]:
+            del inner[key]
+        torch.save({"model_cfg": config, "model_state_dict": wave_model.state_dict()}, tmp_path / "m.pth")
+        with pytest.raises(ConfigError, match=rf"m\.pth: .*{message}"):
+            HyperTorchModel.auto_load(tmp_path / "m.pth")
+
+    @pytest.mark.parametrize(
+        ("own", "message"),
+        [
+            ({"classes": ["a", "b"]}, "class table has 2 ids, but the model has"),
+            ({"classes": 5}, "hyperion_lite.classes must be a list"),
+            ({"tied": 5}, "hyperion_lite.tied must be a dict"),
+        ],
+    )
+    def test_what_this_package_adds_is_checked_too(self, tmp_path, model, own, message):
+        content = {"model_cfg": model.get_config(), "model_state_dict": model.state_dict(), "hyperion_lite": own}
+        torch.save(content, tmp_path / "m.pth")
+        with pytest.raises(ModelFileError, match=rf"m\.pth.*{message}"):
+            HyperTorchModel.auto_load(tmp_path / "m.pth")
 
     def test_unknown_keys(self, tmp_path, model, caplog):
         config = model.get_config() | {"embed_dimm": 3}

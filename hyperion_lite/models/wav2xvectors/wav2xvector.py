@@ -10,6 +10,7 @@ from torch import nn
 
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.padding import Padding, check_minimum_length
+from hyperion_lite.layers.audio_feats import Wav2FFT
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import find_model_class
 from hyperion_lite.models.wav2xvectors.sliding import SlidingEmbeddings, window_starts, window_times
@@ -57,7 +58,20 @@ class Wav2XVector(HyperTorchModel):
         self.channel_policy = channel_policy
         self.feats = feats if isinstance(feats, AudioFeatsMVN) else AudioFeatsMVN.from_config({**feats, "trans": True})
         self.xvector = xvector if isinstance(xvector, XVector) else self._build_xvector(xvector)
+        self._check_parts()
         self._update_config(feats=self.feats, xvector=self.xvector)
+
+    def _check_parts(self) -> None:
+        """The front end gives what the encoder takes."""
+        if not self.feats.trans:
+            raise ConfigError("feats: a waveform model needs a front end with trans: true, (batch, features, frames)")
+        if isinstance(self.feats.audio_feats, Wav2FFT):
+            raise ConfigError(
+                "feats.audio_feats.audio_feat: fft is complex, which no encoder takes; use spec, log_spec or logfb"
+            )
+        given, wanted = self.feats.num_feats, self.xvector.encoder_net.in_shape()[-2]
+        if wanted not in (None, given):
+            raise ConfigError(f"feats gives {given} features per frame, but the encoder has in_feats = {wanted}")
 
     def _build_xvector(self, config: Mapping[str, Any]) -> XVector:
         if self.xvector_class is not None:

@@ -133,7 +133,7 @@ class HeadChanges(HyperTorchModel, abstract=True):
         for key, value in changes.items():
             if key not in CHANGEABLE_KEYS:
                 problems.append(
-                    f"{key!r} cannot be changed{nearest(key, CHANGEABLE_KEYS)} Keys that can: {', '.join(CHANGEABLE_KEYS)}"
+                    f"{key!r} cannot be changed{nearest(key, CHANGEABLE_KEYS)} (keys that can: {', '.join(CHANGEABLE_KEYS)})"
                 )
             else:
                 problem = type_problem(fields[key], value)

@@ -15,6 +15,7 @@ from hyperion_lite import Wav2ResNet1dXVector, Wav2XVector
 from hyperion_lite.core.errors import ConfigError, LengthsError, TooShortError
 from hyperion_lite.core.parser import ArgumentParser
 from hyperion_lite.models.wav2xvectors.sliding import window_starts, window_times
+from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
 from tests.contracts.model_tester import relative_error
 from tests.models.small_models import FEATS, WAV2XVECTORS, build, make_item, pad_items
 
@@ -323,3 +324,23 @@ class TestConfiguration:
             Wav2XVector(FEATS, {"num_classes": 3})
         with pytest.raises(KeyError, match="unknown model class"):
             Wav2XVector(FEATS, {"class_name": "ResNet3dXVector"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_filters": 30}, "feats gives 30 features per frame, but the encoder has in_feats = 24"),
+        ({"audio_feat": "fft"}, "fft is complex"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(change, message):
+    config = copy.deepcopy(WAV2XVECTORS["wav2-ecapa"][1])
+    config["feats"]["audio_feats"].update(change)
+    config["feats"]["mvn"] = None
+    with pytest.raises(ConfigError, match=message):
+        Wav2ResNet1dXVector(**config)
+
+
+def test_a_front_end_in_the_other_layout_is_refused(model):
+    with pytest.raises(ConfigError, match="trans: true"):
+        Wav2ResNet1dXVector(AudioFeatsMVN(FEATS["audio_feats"]), model.xvector)
