@@ -110,13 +110,13 @@ class HyperTorchModel(Configurable, Freezable):
         target = Path(path)
         if target.suffix in SUFFIXES:
             config, own = split_own_keys(type(self), self.get_config())
-            write_single_file(target, config, own, strip_compiled(self.state_dict()), self._class_names)
+            write_single_file(target, config, own, strip_compiled(self.state_dict()), self.class_names)
         else:
             self.save_to_dir(target)
 
     def save_to_dir(self, path: str | Path) -> None:
         """Save as a model directory, whatever its name. Raises as :meth:`save`."""
-        write_directory(Path(path), self.get_config(), strip_compiled(self.state_dict()), self._class_names)
+        write_directory(Path(path), self.get_config(), strip_compiled(self.state_dict()), self.class_names)
 
     # loading
 

@@ -257,8 +257,10 @@ class ConvEncoder(NetArch):
             wanted = " or ".join(_describe(shape) for shape in self._input_shapes())
             raise ValueError(f"{type(self).__name__} expects x of shape {wanted}, got {tuple(x.shape)}")
         padding = Padding.from_lengths(x_lengths, x.size(0), x.size(-1), device=x.device)
-        lengths = torch.full((x.size(0),), x.size(-1)) if padding is None else padding.lengths
-        check_minimum_length(lengths, self.min_length, "frames")
+        if padding is not None:
+            padding.check_minimum(self.min_length, "frames")
+        elif x.size(-1) < self.min_length:
+            check_minimum_length(torch.tensor([x.size(-1)]), self.min_length, "frames")
         return padding
 
 

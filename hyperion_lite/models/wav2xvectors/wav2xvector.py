@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -103,6 +104,15 @@ class Wav2XVector(HyperTorchModel):
         return self.xvector.num_classes
 
     @property
+    def class_names(self) -> list[str] | None:
+        """Class ids in index order, those of the x-vector; ``None`` without a class table."""
+        return self.xvector.class_names
+
+    @class_names.setter
+    def class_names(self, ids: Iterable[str] | None) -> None:
+        self.xvector.class_names = ids
+
+    @cached_property
     def min_samples(self) -> int:
         """Length of the shortest waveform that the model accepts."""
         frames = self.xvector.min_length
@@ -303,9 +313,7 @@ class Wav2XVector(HyperTorchModel):
 
         Rows of known classes are kept when the model has a class table and ``class_names`` gives the new ids.
         """
-        options.setdefault("old_class_names", self._class_names)
         report = self.xvector.rebuild_output_layer(**options)
-        self._class_names = self.xvector.class_names
         self.set_train_mode(self.train_mode)
         return report
 

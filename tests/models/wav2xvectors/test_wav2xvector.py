@@ -344,3 +344,12 @@ def test_parts_that_do_not_go_together_are_refused(change, message):
 def test_a_front_end_in_the_other_layout_is_refused(model):
     with pytest.raises(ConfigError, match="trans: true"):
         Wav2ResNet1dXVector(AudioFeatsMVN(FEATS["audio_feats"]), model.xvector)
+
+
+def test_there_is_one_class_table(tmp_path):
+    model = build("wav2-ecapa")
+    model.class_names = list("abcdefg")
+    report = model.xvector.rebuild_output_layer(class_names=["c", "z"])
+    assert (report.kept, report.new) == (("c",), ("z",))
+    model.save(tmp_path / "m")
+    assert Wav2XVector.auto_load(tmp_path / "m").class_names == model.class_names == ["c", "z"]
