@@ -58,7 +58,9 @@ def apply_optimizer_state(
     Args:
         optimizer: over parameters of ``model``.
         model: gives the names.
-        saved: of :func:`collect_optimizer_state`, or a numbered state of torch over the trainable parameters in the order of the model.
+        saved: of :func:`collect_optimizer_state`. Of torch's own numbered state (another toolkit's checkpoint directory) the options
+            of the groups are taken and the rest is left out with a warning: the numbers follow the order in which that toolkit made its
+            layers, which nothing in the directory tells.
 
     Returns:
         Names of parameters that start without state, and names in ``saved`` that are not used.
@@ -69,7 +71,7 @@ def apply_optimizer_state(
     names = _names(model)
     flat = [p for group in optimizer.param_groups for p in group["params"]]
     flat_names = [_name_of(p, names) for p in flat]
-    saved = name_state(saved, flat_names)
+    saved = _only_options(saved, optimizer) if _is_numbered(saved) else name_state(saved, flat_names)
     fresh = [name for name in flat_names if name not in saved["state"]] if saved["state"] else []
     unused = [name for name in saved["state"] if name not in set(flat_names)]
     state: dict[int, Any] = {}
@@ -115,6 +117,21 @@ def name_state(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
         "state": {by_number[number]: values for number, values in state.items()},
         "param_groups": [{**group, "params": [by_number[p] for p in group["params"]]} for group in groups],
     }
+
+
+def _is_numbered(saved: Mapping[str, Any]) -> bool:
+    groups = saved.get("param_groups")
+    return isinstance(groups, (list, tuple)) and any(not isinstance(p, str) for g in groups for p in g["params"])
+
+
+def _only_options(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    logger.warning(
+        "the optimizer state of the checkpoint numbers its parameters and does not name them, so it cannot be matched with certainty: "
+        "learning rates are taken from it, averages of gradients begin anew (a .pth checkpoint that is converted keeps them)"
+    )
+    for group, stored in zip(optimizer.param_groups, saved["param_groups"], strict=False):
+        group.update({key: value for key, value in stored.items() if key != "params" and key in group})
+    return {"format": STATE_FORMAT, "state": {}, "param_groups": []}
 
 
 def split_over_ranks(optimizer: torch.optim.Optimizer) -> ZeroRedundancyOptimizer:

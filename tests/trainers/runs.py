@@ -118,8 +118,8 @@ def run_training(path: str, spec: dict[str, Any], rank: int = 0, port: int = 0) 
         torch.distributed.destroy_process_group()
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.trainers.runs"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.trainers.runs"])
 
 
 class Run:
@@ -128,7 +128,7 @@ class Run:
     def __init__(self, path: Path, spec: dict[str, Any]) -> None:
         port = free_port()
         self.processes = [
-            _CONTEXT.Process(target=run_training, args=(str(path), spec, rank, port))
+            CONTEXT.Process(target=run_training, args=(str(path), spec, rank, port))
             for rank in range(spec.get("world_size", 1))
         ]
         for process in self.processes:
