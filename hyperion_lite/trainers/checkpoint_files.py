@@ -69,7 +69,8 @@ class Checkpoint:
             json.loads(json.dumps(self.model_config)),
             _host(self.model_state, memo),
             self.classes,
-            _host(self.optimizer, memo),
+            # collected as a copy already
+            self.optimizer,
             _host(self.states, memo),
             _host(self.averages, memo),
             self.config_yaml,

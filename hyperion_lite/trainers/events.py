@@ -41,7 +41,8 @@ class SignalListener:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            # a handler that was not set from Python cannot be set back
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

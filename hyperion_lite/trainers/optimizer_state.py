@@ -170,7 +170,7 @@ def _name_of(parameter: torch.Tensor, names: Mapping[int, str]) -> str:
 
 def _to_host(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return full_tensor(value).detach().to("cpu").clone()
+        return full_tensor(value).detach().to("cpu", copy=True)
     if isinstance(value, (list, tuple)):
         return type(value)(_to_host(v) for v in value)
     return value

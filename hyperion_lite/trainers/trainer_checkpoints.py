@@ -211,6 +211,7 @@ class TrainerCheckpoints(TrainerCore):
             IncompatibleCheckpointError: it belongs to another model, other classes or another optimizer; lists the differences. Another
                 data set is found when :meth:`fit` begins.
         """
+        self._saver.wait()
         folder = self.store.folder
         names = [p.name for p in self.store.complete()] if self.is_main else []
         names = self.distribution.broadcast_object(names)
@@ -231,6 +232,7 @@ class TrainerCheckpoints(TrainerCore):
         Raises:
             FileNotFoundError: there is no such checkpoint; names those that there are.
         """
+        self._saver.wait()
         path = self.checkpoint_dir(epoch, step)
         if not self.store.is_complete(path):
             there = ", ".join(p.name for p in self.store.complete()) or "none"
@@ -335,6 +337,13 @@ class TrainerCheckpoints(TrainerCore):
                 "the run had %d ranks and has %d now: the global batches stay the same, the random numbers inside the model do not",
                 world_size,
                 self.world_size,
+            )
+        accumulated = (state.get("progress") or {}).get("grad_acc_steps", self.grad_acc_steps)
+        if accumulated != self.grad_acc_steps and self.eff_batch_size is None:
+            logger.warning(
+                "the run had %d micro-batches in an update (grad_acc_steps) and has %d now",
+                accumulated,
+                self.grad_acc_steps,
             )
         threads = state.get("num_threads", torch.get_num_threads())
         if threads != torch.get_num_threads():

@@ -270,4 +270,5 @@ class TrainingLoop(TrainerAverages):
             logger.warning("%s: saving a checkpoint and ending; run the same command again to continue", stop)
         self.save_checkpoint(self._train_logs())
         self._saver.wait()
+        self.loggers.on_train_end(self._log_position())
         raise SystemExit(REQUEUE_EXIT_CODE) from stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
-from tests.trainers.runs import Run, complete_run, last_checkpoint
+from hyperion_lite.trainers.distribution import init_distributed
+from tests.trainers.runs import CONTEXT, complete_run, free_port, last_checkpoint
+from tests.trainers.small_training import Batches, SmallClassifier, SmallTrainer, adam, make_trainer
 
 TRAINER: dict[str, Any] = {
     "num_epochs": 2,
@@ -27,7 +31,8 @@ TRAINER: dict[str, Any] = {
         "update_lr_on_opt_step": True,
     },
 }
-HALFWAY = 5
+# in the middle of the first epoch
+HALFWAY = 3
 
 
 def spec_of(kind: str, **trainer: Any) -> dict[str, Any]:
@@ -71,7 +76,14 @@ def test_two_ranks_equal_one_process_on_the_same_global_batches(single: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("ddp", "single"), ("single", "fsdp"), ("fsdp", "ddp"), ("oss_ddp", "fsdp"), ("fsdp", "fsdp")]
+    ("before", "after"),
+    [
+        ("ddp", "single"),
+        ("single", "fsdp"),
+        ("fsdp", "ddp"),
+        pytest.param("oss_ddp", "fsdp", marks=pytest.mark.slow),
+        pytest.param("fsdp", "fsdp", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_continues_under_another_distribution(single: Path, tmp_path: Path, before: str, after: str) -> None:
     path = tmp_path / "exp"
@@ -81,3 +93,79 @@ def test_a_run_continues_under_another_distribution(single: Path, tmp_path: Path
     assert checkpoint.name == single.name
     assert_close(weights(checkpoint), weights(single))
     assert_close(weights(checkpoint, "ema_model"), weights(single, "ema_model"))
+
+
+def in_two_ranks(function: Any, path: Path) -> list[Any]:
+    """Results of ``function(rank, path)`` in two processes of one group."""
+    port = free_port()
+    processes = [CONTEXT.Process(target=_in_rank, args=(function, rank, port, path)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0, f"exit code {process.exitcode}; None: it hangs"
+    return [json.loads((path / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def _in_rank(function: Any, rank: int, port: int, path: Path) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    init_distributed("cpu")
+    (path / f"{rank}.json").write_text(json.dumps(function(rank, path)))
+    torch.distributed.destroy_process_group()
+
+
+def uneven(rank: int, path: Path) -> dict[str, Any]:
+    results = {}
+    for kind in ("ddp", "fsdp"):
+        trainer = make_trainer(path / kind, num_epochs=1, ddp_type=kind)
+        # rank 1 has one training batch and two validation batches more
+        data = Batches(num_items=8 + 4 * rank)
+        logs = trainer.fit(data, Batches(num_items=4 + 8 * rank))
+        results[kind] = [trainer.global_step, logs["val_acc"] * 16 % 1.0]
+    return results
+
+
+def bad_on_one_rank(rank: int, path: Path) -> dict[str, Any]:
+    trainer = make_trainer(path / "exp", num_epochs=1)
+    data = Batches(num_items=12)
+    data.x[4 * rank] = float("nan") if rank else 0.0
+    logs = trainer.fit(data)
+    tensors = trainer.module.state_dict()
+    return {
+        "bad": logs["bad_steps"],
+        "steps": trainer.global_step,
+        "finite": all(bool(t.isfinite().all()) for t in tensors.values()),
+        "weight": float(tensors["out.weight"].sum()),
+    }
+
+
+def unreached(rank: int, path: Path) -> str:
+    class Longer(SmallClassifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = torch.nn.Linear(2, 2)
+
+    trainer = SmallTrainer(Longer(), exp_path=str(path / "exp"), optim=adam, num_epochs=1, device="cpu")
+    try:
+        trainer.fit(Batches())
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_uneven_data_does_not_hang(tmp_path: Path) -> None:
+    results = in_two_ranks(uneven, tmp_path)
+    # two updates on both; all 4 + 12 validation items count
+    assert results == [{"ddp": [2, 0.0], "fsdp": [2, 0.0]}] * 2
+
+
+def test_a_bad_batch_on_one_rank_is_skipped_by_all(tmp_path: Path) -> None:
+    results = in_two_ranks(bad_on_one_rank, tmp_path)
+    assert results[0] == results[1]
+    assert results[0]["bad"] == 1 and results[0]["steps"] == 2 and results[0]["finite"]
+
+
+def test_parameters_that_no_gradient_reaches_are_named(tmp_path: Path) -> None:
+    for text in in_two_ranks(unreached, tmp_path):
+        assert "unused.weight, unused.bias" in text and "freeze" in text

@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "val_steps": 5,
     "keep_last": 3,
     "grad_clip": 1.0,
+    "loggers": None,
     "optim": {"opt_type": "adamw", "lr": 0.01},
     "lrsched": {"lrsch_type": "cos_lr", "t": 40, "warmup_steps": 5, "update_lr_on_opt_step": True},
 }
@@ -104,4 +105,5 @@ def test_killed_runs_end_with_the_bits_of_an_undisturbed_one(tmp_path: Path, nam
         assert_same_checkpoint(complete_run(path, spec), expected)
         assert names(path) == names(tmp_path / "undisturbed")
         assert last_checkpoint(path).name == expected.name
+        assert (path / "train_log.csv").read_text() == (tmp_path / "undisturbed" / "train_log.csv").read_text()
     assert kills >= NUM_KILLS
