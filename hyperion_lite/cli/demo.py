@@ -21,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="make the last line of the output a JSON object")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for the training itself (60)")
     parser.add_argument("--output", type=Path, help="folder for model, report and plot (a new temporary one)")
+    parser.add_argument(
+        "--data-only",
+        type=Path,
+        metavar="FOLDER",
+        help="only write the voices, as data sets FOLDER/train and FOLDER/test",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and the dropouts (0)")
 
 
@@ -31,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.seconds > 0:
         raise ConfigError(f"--seconds must be positive, got {args.seconds:g}")
     logging.getLogger("hyperion_lite").setLevel(logging.WARNING)
+    if args.data_only is not None:
+        return _write_data(args.data_only)
     folder = Path(tempfile.mkdtemp(prefix="hyperion-lite-demo-")) if args.output is None else args.output
     folder.mkdir(parents=True, exist_ok=True)
     audio = Path(tempfile.mkdtemp(prefix="voices-", dir=folder))
@@ -40,6 +48,16 @@ def run(args: argparse.Namespace) -> int:
         shutil.rmtree(audio, ignore_errors=True)
     if args.json:
         print(json.dumps(result))
+    return 0
+
+
+def _write_data(folder: Path) -> int:
+    from hyperion_lite.cli import demo_task as task
+
+    for name, dataset in _synthesise(task, folder).items():
+        print(f"{name}: {len(dataset)} utterances, {dataset.save(folder / name)}")
+    paths = f"--data.train.dataset.dataset_path={folder / 'train'} --data.val.dataset.dataset_path={folder / 'test'}"
+    print(f"next: hyperion-lite train --config builtin:demo {paths}")
     return 0
 
 
@@ -77,7 +95,7 @@ def _synthesise(task: Any, audio: Path) -> Any:
     from tqdm import tqdm
 
     total = task.NUM_VOICES * (task.TRAIN_UTTERANCES + task.TEST_UTTERANCES)
-    with tqdm(total=total, desc="making voices", unit="utt", file=sys.stderr) as bar:
+    with tqdm(total=total, desc="making voices", unit="utt", file=sys.stderr, mininterval=0.5) as bar:
         return task.write_voices(audio, lambda: bar.update() and None)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
+import yaml
 from torch.nn import functional
 
 from hyperion_lite.data.audio_dataset import AudioDataset
@@ -34,43 +35,14 @@ SAMPLE_FREQ = 8000
 NUM_VOICES = 12
 TRAIN_UTTERANCES, TEST_UTTERANCES = 20, 8
 UTTERANCE_SECONDS = 3.0
-CHUNK_SECONDS = (1.0, 2.0)
-BATCH_SIZE = 32
-BATCHES_PER_EPOCH = 25
-_LEARNING_RATE = 4e-3
-_FEWEST_STEPS, _MOST_STEPS = 20, 300
+_FEWEST_STEPS, _MOST_STEPS = 20, 250
+CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
 
-MODEL: dict[str, Any] = {
-    "feats": {
-        "audio_feats": {
-            "audio_feat": "logfb",
-            "sample_frequency": SAMPLE_FREQ,
-            "num_filters": 40,
-            "low_freq": 60,
-            "high_freq": 3800,
-            "snip_edges": False,
-            "use_energy": False,
-        },
-        "mvn": {"norm_mean": True, "norm_var": False},
-    },
-    "xvector": {
-        "resnet_enc": {
-            "in_feats": 40,
-            "in_conv_channels": 64,
-            "in_kernel_size": 5,
-            "resb_type": "basic",
-            "resb_repeats": [1, 1, 1],
-            "resb_channels": [64, 64, 96],
-            "resb_strides": [2, 1, 1],
-        },
-        "num_classes": NUM_VOICES,
-        "embed_dim": 64,
-        "loss_type": "arc-softmax",
-        "cos_scale": 20.0,
-        "margin": 0.2,
-        "margin_warmup_epochs": 3,
-    },
-}
+
+def demo_config() -> dict[str, Any]:
+    """What ``configs/demo.yaml`` holds: the demo trains what the train command makes of that file."""
+    document: dict[str, Any] = yaml.safe_load(CONFIG_FILE.read_text(encoding="utf-8"))
+    return document
 
 
 @dataclass(frozen=True)
@@ -124,16 +96,7 @@ def _dataset(rows: list[tuple[str, str, str]]) -> HyperDataset:
 def make_loaders(datasets: dict[str, HyperDataset]) -> tuple[ResumableLoader, ResumableLoader]:
     """Training chunks and whole test utterances."""
     train = AudioDataset(dataset=datasets["train"], class_names=["speaker"])
-    sampler = SegSamplerFactory.create(
-        train,
-        "class_weighted_random_seg_chunk_sampler",
-        class_name="speaker",
-        min_chunk_length=CHUNK_SECONDS[0],
-        max_chunk_length=CHUNK_SECONDS[1],
-        max_batch_size=BATCH_SIZE,
-        num_chunks_per_seg_epoch=4,
-        max_batches_per_epoch=BATCHES_PER_EPOCH,
-    )
+    sampler = SegSamplerFactory.create(train, class_name="speaker", **demo_config()["data"]["train"]["sampler"])
     test = AudioDataset(dataset=datasets["test"], class_names=["speaker"])
     test_sampler = SegSamplerFactory.create(test, "seg_sampler", shuffle=False, max_batch_size=32)
     return make_loader(train, sampler), make_loader(test, test_sampler)
@@ -142,7 +105,9 @@ def make_loaders(datasets: dict[str, HyperDataset]) -> tuple[ResumableLoader, Re
 def make_model(seed: int = 0) -> Wav2ResNet1dXVector:
     """The untrained network, about 130,000 parameters."""
     torch.manual_seed(seed)
-    model = Wav2ResNet1dXVector.from_config(MODEL)
+    config = demo_config()["model"]
+    config["xvector"]["num_classes"] = NUM_VOICES
+    model = Wav2ResNet1dXVector.from_config(config)
     model.class_names = [f"voice{voice:02d}" for voice in range(NUM_VOICES)]
     return model
 
@@ -150,35 +115,26 @@ def make_model(seed: int = 0) -> Wav2ResNet1dXVector:
 def steps_for(model: Wav2ResNet1dXVector, seconds: float) -> int:
     """How many training steps this machine makes in ``seconds``, from a few on a copy of ``model``."""
     copy = model.copy().train()
-    samples = round(sum(CHUNK_SECONDS) / 2 * SAMPLE_FREQ)
-    audio, target = torch.randn(BATCH_SIZE, samples) * 0.1, torch.arange(BATCH_SIZE) % NUM_VOICES
-    begin = 0.0
-    for repetition in range(6):
-        if repetition == 2:
-            begin = time.perf_counter()
+    sampler = demo_config()["data"]["train"]["sampler"]
+    size, length = sampler["max_batch_size"], (sampler["min_chunk_length"] + sampler["max_chunk_length"]) / 2
+    audio, target = torch.randn(size, round(length * SAMPLE_FREQ)) * 0.1, torch.arange(size) % NUM_VOICES
+    times = []
+    for _ in range(6):
+        begin = time.perf_counter()
         functional.cross_entropy(copy(audio, y=target), target).backward()
-    per_step = (time.perf_counter() - begin) / 4
-    # reading, the optimizer and validation are not in it
-    return int(np.clip(seconds / (1.3 * per_step), _FEWEST_STEPS, _MOST_STEPS))
+        times.append(time.perf_counter() - begin)
+    # the first one allocates; reading, the optimizer and validation are not in it
+    return int(np.clip(seconds / (1.3 * np.mean(times[1:])), _FEWEST_STEPS, _MOST_STEPS))
 
 
 def make_trainer(model: Wav2ResNet1dXVector, exp_path: Path, num_steps: int, loggers: list[Any]) -> XVectorTrainer:
     """A trainer that makes ``num_steps`` updates and verifies all pairs of test utterances after each epoch."""
-    return XVectorTrainer(
-        model,
-        trials="all",
-        optim={"opt_type": "adamw", "lr": _LEARNING_RATE, "weight_decay": 1e-3},
-        lrsched={"lrsch_type": "one_cycle_lr", "t": num_steps, "update_lr_on_opt_step": True, "pct_start": 0.25},
-        exp_path=str(exp_path),
-        num_epochs=-(-num_steps // BATCHES_PER_EPOCH),
-        max_steps=num_steps,
-        log_interval=1,
-        keep_last=1,
-        best_metric="val_eer",
-        grad_clip=5.0,
-        device="cpu",
-        loggers=loggers,
-    )
+    config = demo_config()
+    options = config["trainer"]
+    options["lrsched"]["t"] = num_steps
+    per_epoch = config["data"]["train"]["sampler"]["max_batches_per_epoch"]
+    options.update(exp_path=str(exp_path), num_epochs=-(-num_steps // per_epoch), max_steps=num_steps, log_interval=1)
+    return XVectorTrainer(model, trials="all", device="cpu", loggers=loggers, **options)
 
 
 def verify(model_path: Path, audio: Path, output: Path) -> Verification:

@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 import yaml
 
-from hyperion_lite.core.config import REQUIRED, Configurable, config_fields, to_plain
+from hyperion_lite.core.config import REQUIRED, Configurable, config_fields, nearest, to_plain
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.parser import ArgumentParser
 from hyperion_lite.data.audio_dataset import AudioDataset
@@ -30,6 +30,10 @@ from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
 from hyperion_lite.optim.factory import OptimizerFactory
 from hyperion_lite.trainers.xvector_trainer import XVectorTrainer
 from hyperion_lite.wd_schedulers.factory import WDSchedulerFactory
+
+BUILTIN = "builtin:"
+"""``--config builtin:demo`` is the file ``demo.yaml`` that comes with the package."""
+_BUILTIN_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 
 DEFAULT_MODEL = "Wav2ResNet1dXVector"
 USAGE = "%(prog)s --config FILE [--config FILE ...] [--KEY.KEY VALUE ...] [--print_config]"
@@ -179,10 +183,26 @@ def parse_options(argv: Sequence[str]) -> tuple[ArgumentParser, dict[str, Any]]:
         FileNotFoundError: a file is missing.
         SystemExit: with code 2, after a message, for what the parser refuses.
     """
+    argv = [_builtin_path(token) for token in argv]
     parser = make_parser(*_model_classes(argv))
-    config = parser.parse_args(list(argv)).as_dict()
+    config = parser.parse_args(argv).as_dict()
     config.pop("config", None)
     return parser, to_plain(config)
+
+
+def _builtin_path(token: str) -> str:
+    """``token`` with the path of the file where it names a configuration of the package."""
+    option, equals, value = token.partition("=") if token.startswith("--config=") else ("", "", token)
+    if not value.startswith(BUILTIN):
+        return token
+    name = value[len(BUILTIN) :].removesuffix(".yaml")
+    path = _BUILTIN_FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(file.stem for file in _BUILTIN_FOLDER.glob("*.yaml"))
+        raise ConfigError(
+            f"there is no built-in configuration {name!r}{nearest(name, known)}; there are: {', '.join(known)}"
+        )
+    return f"{option}{equals}{path}"
 
 
 def _model_classes(argv: Sequence[str]) -> tuple[str | None, str | None]:

@@ -160,7 +160,8 @@ class XVectorTrainer(TorchTrainerBase):
 
     def _mining_sampler(self) -> Any:
         data = None if self._position is None else self._position.data
-        for part in (data, getattr(data, "batch_sampler", None), getattr(data, "sampler", None)):
+        parts: list[Any] = [data, getattr(data, "batch_sampler", None), getattr(data, "sampler", None)]
+        for part in parts:
             if hasattr(part, "set_hard_prototypes") and part.num_hard_prototypes > 1:
                 return part
         return None
