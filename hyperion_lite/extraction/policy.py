@@ -24,7 +24,7 @@ class EmbeddingPolicy:
         frontend_rules: release rules of the features.
         sample_freq: sampling rate of the model.
         chunk_length: seconds that the encoder saw at a time, 0 for all.
-        embed_layer: head layer, ``None`` for the model's own.
+        embed_layer: head layer, from 0; ``None`` for a head that has no choice.
         vad: whether only voiced parts were used.
         version: of this package; may differ.
     """
@@ -67,7 +67,12 @@ class EmbeddingPolicy:
 def policy_of_model(
     model: Any, path: str, chunk_length: float = 0.0, embed_layer: int | None = None, vad: bool = False
 ) -> EmbeddingPolicy:
-    """The policy of embeddings that ``model`` (a :class:`~hyperion_lite.models.wav2xvectors.wav2xvector.Wav2XVector`) makes."""
+    """The policy of embeddings that ``model`` (a :class:`~hyperion_lite.models.wav2xvectors.wav2xvector.Wav2XVector`) makes.
+
+    Raises:
+        ValueError: options that the model cannot have, see its ``check_extraction``.
+    """
+    embed_layer = model.check_extraction(chunk_length, embed_layer)
     config = model.get_config()
     rules = next((config[key].get("frontend_rules") for key in ("feats", "feat_fuser") if key in config), None)
     return EmbeddingPolicy(

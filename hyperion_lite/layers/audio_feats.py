@@ -20,6 +20,7 @@ from hyperion_lite.layers.audio_feats_framing import lay_out
 from hyperion_lite.layers.audio_feats_options import MODERN_FLOOR, AudioFeatsOptions
 from hyperion_lite.layers.audio_feats_tables import make_dct, make_lifter, make_window
 from hyperion_lite.layers.item_by_item import is_item_by_item, map_items
+from hyperion_lite.layers.precision import autocast_disabled
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -163,7 +164,7 @@ class AudioFeats(_TableModule):
                 self.geometry.num_frames(padding.lengths), self.geometry.num_frames(padding.max_length)
             )
         dtype = torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.wav2win._window.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with autocast_disabled(x):
             x = x.to(dtype)
             if is_item_by_item(x, padding):
                 feats = map_items(self._compute, x, padding, self.geometry.num_frames(x.size(1)))

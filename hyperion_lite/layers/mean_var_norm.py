@@ -12,6 +12,7 @@ from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.audio_feats_filter_banks import FrontEndRules
 from hyperion_lite.layers.item_by_item import is_item_by_item, map_items
+from hyperion_lite.layers.precision import autocast_disabled
 
 _GLOBAL_VAR_FLOOR = 1e-10
 _SLIDING_VAR_FLOOR = 1e-5
@@ -113,7 +114,7 @@ class MeanVarianceNorm(Configurable, nn.Module):
         """As :meth:`forward`, between modules."""
         frames = x.movedim(self.dim, 1)
         flat = frames.reshape(frames.size(0), frames.size(1), -1)
-        with torch.autocast(x.device.type, enabled=False):
+        with autocast_disabled(x):
             flat = flat.to(torch.promote_types(x.dtype, torch.float32))
             if is_item_by_item(flat, padding):
                 normalised = map_items(self._normalise, flat, padding, flat.size(1))

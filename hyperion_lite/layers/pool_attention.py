@@ -11,6 +11,7 @@ from torch import nn
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.norm import BatchNorm1d
 from hyperion_lite.layers.pool_stats import VAR_FLOOR, GlobalPool1d, mean_and_stddev
+from hyperion_lite.layers.precision import autocast_disabled
 
 
 def softmax_over_time(scores: torch.Tensor, padding: Padding | None) -> torch.Tensor:
@@ -75,9 +76,10 @@ class LDEPool1d(GlobalPool1d):
         weights = scores.softmax(-1).transpose(1, 2)
         if padding is not None:
             weights = padding.fill(weights)
-        # sum_t r_tk (x_t - mu_k) without the (batch, time, components, features) tensor of deltas
+        # sum_t r_tk (x_t - mu_k) without the (batch, time, components, features) tensor of deltas; a difference of large sums
         mass = weights.sum(-1, keepdim=True)
-        pooled = (weights @ frames - mass * mu) / (mass + 1e-6)
+        with autocast_disabled(x):
+            pooled = (weights.to(x.dtype) @ frames - mass * mu) / (mass + 1e-6)
         return pooled.flatten(1)
 
 

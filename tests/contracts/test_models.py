@@ -1,9 +1,13 @@
 """Every native model keeps every contract of models."""
 
+import inspect
+
 import pytest
 import torch
 
+from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import BUILTIN_MODELS, MODELS, import_builtin_models
+from hyperion_lite.narchs.net_arch import NetArch
 from tests.contracts.model_tester import PADDING_VALUES, ModelTester
 from tests.models.small_models import ALL_MODELS, build
 
@@ -13,6 +17,29 @@ def test_every_registered_model_of_the_package_is_tested():
     tested = {class_name for class_name, _ in ALL_MODELS.values()}
     assert set(BUILTIN_MODELS) - {"XVector"} == tested
     assert all(name in MODELS for name in BUILTIN_MODELS)
+
+
+def of_the_package(root):
+    """All subclasses of ``root`` that the package defines."""
+    import_builtin_models()
+    found, waiting = set(), [root]
+    while waiting:
+        children = waiting.pop().__subclasses__()
+        waiting.extend(children)
+        found.update(c for c in children if c.__module__.startswith("hyperion_lite."))
+    return sorted(found, key=lambda c: c.__name__)
+
+
+@pytest.mark.parametrize("cls", [c for root in (NetArch, HyperTorchModel) for c in of_the_package(root)])
+def test_the_docstring_of_forward_states_the_contract(cls):
+    if inspect.isabstract(cls) or cls.forward is torch.nn.Module.forward:
+        return
+    text = " ".join(inspect.getdoc(cls.forward).split())
+    for part in ("Args:", "Returns:", "(batch", "floating point", "train()", "eval()"):
+        assert part in text, f"the docstring of {cls.__name__}.forward does not say {part!r}"
+    assert ("x_lengths" in text and "True = valid" in text) or "no lengths" in text
+    assert any(kind in text for kind in ("rames", "ogits", "mbedding"))
+    assert "state" in text.lower() or "running" in text
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)

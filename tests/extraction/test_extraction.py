@@ -231,6 +231,25 @@ def test_the_policy_follows_the_weights():
     assert policy_of_model(first, "x").differences(policy_of_model(second, "x"))
 
 
+def test_the_policy_names_the_layer_whether_it_was_asked_for_or_not():
+    model = build("wav2-res2basic-dropout")
+    assert policy_of_model(model, "x").embed_layer == 0
+    assert policy_of_model(model, "x", embed_layer=0) == policy_of_model(model, "x")
+    assert policy_of_model(model, "x", embed_layer=-1).embed_layer == 1
+    assert policy_of_model(build("wav2-dino"), "x").embed_layer is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [(["--embed-layer", "7"], "embed_layer must be"), (["--chunk-length", "0.01"], "at least")]
+)
+def test_options_that_the_model_cannot_have_stop_the_job_at_once(
+    model_path, folder, tmp_path, capsys, options, message
+):
+    assert run(model_path, folder, tmp_path / "out.npz", *options) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and "failed: " not in captured.err and not captured.out
+
+
 @given(st.lists(st.floats(0.5, 20.0), max_size=60), st.floats(20.0, 200.0), st.integers(1, 20))
 def test_batches_hold_every_item_once_within_the_limits(durations, max_seconds, max_items):
     limits = BatchLimits(max_seconds, 0.03, max_items)

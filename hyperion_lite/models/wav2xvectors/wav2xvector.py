@@ -19,6 +19,7 @@ from hyperion_lite.models.wav2xvectors.vad import select_voiced
 from hyperion_lite.models.wav2xvectors.wave_input import Waveforms, prepare_waveforms, warn_if_silent
 from hyperion_lite.models.xvectors.xvector import XVector, XVectorOutput
 from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
+from hyperion_lite.narchs.classif_head import ClassifHead, check_layer
 
 if TYPE_CHECKING:
     import jsonargparse
@@ -232,7 +233,7 @@ class Wav2XVector(HyperTorchModel):
         Raises:
             ValueError: as in :meth:`forward`; a chunk that is shorter than the context; an ``embed_layer`` that does not exist.
         """
-        if chunk_length < 0:
+        if not 0 <= chunk_length < float("inf"):
             raise ValueError(f"chunk_length must be 0 or a positive number of seconds, got {chunk_length}")
         feats, padding = self._features(x, x_lengths, vad_samples, vad_feats, warn_silent=True)
         return self.xvector.extract_embed(
@@ -243,10 +244,33 @@ class Wav2XVector(HyperTorchModel):
             detach_chunks=detach_chunks,
         )
 
+    def check_extraction(self, chunk_length: float = 0, embed_layer: int | None = None) -> int | None:
+        """Check options of :meth:`extract_embed` before there is audio.
+
+        Returns:
+            The layer that the embeddings come from, counted from 0; ``None`` for a DINO head, which has no choice.
+
+        Raises:
+            ValueError: a layer that does not exist; chunks too short for the encoder's context, which only longer audio would notice.
+        """
+        if not 0 <= chunk_length < float("inf"):
+            raise ValueError(f"chunk_length must be 0 or a positive number of seconds, got {chunk_length}")
+        least = getattr(self.xvector.encoder_net, "min_chunk_length", 1)
+        if chunk_length > 0 and self._seconds_to_frames(chunk_length) < least:
+            seconds = least * self.feats.frame_shift_samples / self.sample_frequency
+            raise ValueError(f"chunk_length is {chunk_length} s, this model needs at least {seconds:g} s, or 0")
+        if not isinstance(self.xvector.classif_net, ClassifHead):
+            return None
+        layer = self.xvector.embed_layer if embed_layer is None else embed_layer
+        return check_layer(layer, self.xvector.classif_net.num_embed_layers, "embed_layer")
+
+    def _seconds_to_frames(self, seconds: float) -> int:
+        return max(1, round(seconds * self.sample_frequency / self.feats.frame_shift_samples))
+
     def _chunk_frames(self, chunk_length: float, num_frames: int) -> int:
         if chunk_length == 0:
             return 0
-        frames = max(1, round(chunk_length * self.sample_frequency / self.feats.frame_shift_samples))
+        frames = self._seconds_to_frames(chunk_length)
         return 0 if frames >= num_frames else frames
 
     def extract_embed_slidwin(
