@@ -79,7 +79,19 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write all files into the existing ``folder``; the caller publishes it."""
+    """Write all files into the existing ``folder``; the caller publishes it.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    try:
+        _write_files(folder, checkpoint)
+    except (SafetensorError, RuntimeError) as error:
+        # how safetensors and torch.save report a full disk
+        raise OSError(f"{folder}: {error}") from error
+
+
+def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
     text = json.dumps(checkpoint.trainer_state, indent=2)
     (folder / TRAINER_STATE_FILE).write_text(text + "\n", encoding="utf-8")
     _save(checkpoint.rng, folder / RNG_STATE_FILE)

@@ -43,9 +43,9 @@ def init_distributed(device: str | torch.device | None = None, timeout_minutes: 
         return True
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 1:
         return False
-    target = default_device() if device is None else torch.device(device)
+    target = resolve_device(device)
     if target.type == "cuda":
-        torch.cuda.set_device(target if target.index is not None else local_rank())
+        torch.cuda.set_device(target)
     backend = "nccl" if target.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
     return True
@@ -61,6 +61,14 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", local_rank() % torch.cuda.device_count())
     return torch.device("cpu")
+
+
+def resolve_device(device: str | torch.device | None) -> torch.device:
+    """The device with its number: ``cuda`` is the GPU of this process, ``None`` too where there is one."""
+    if device is None:
+        return default_device()
+    named = torch.device(device)
+    return default_device() if named.type == "cuda" and named.index is None and torch.cuda.is_available() else named
 
 
 class Distribution:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import nn
 
 from hyperion_lite.core.config import Configurable
@@ -16,7 +15,7 @@ from hyperion_lite.lr_schedulers.factory import LRSchedulerFactory
 from hyperion_lite.optim.factory import OptimizerFactory
 from hyperion_lite.trainers.async_saver import AsyncSaver
 from hyperion_lite.trainers.checkpoint_store import BestMode, CheckpointStore
-from hyperion_lite.trainers.distribution import DDPType, Distribution, default_device
+from hyperion_lite.trainers.distribution import DDPType, Distribution, resolve_device
 from hyperion_lite.trainers.events import Schedule, SignalListener
 from hyperion_lite.trainers.gradient_checkpointing import enable_gradient_checkpointing
 from hyperion_lite.trainers.gradients import BadBatchCounter
@@ -140,7 +139,7 @@ class TorchTrainerBase(TrainingLoop, Configurable):
     ) -> None:
         super().__init__()
         _check_counts(num_epochs=num_epochs, grad_acc_steps=grad_acc_steps, log_interval=log_interval)
-        self.device = default_device() if device is None else torch.device(device)
+        self.device = resolve_device(device)
         self.distribution = Distribution(ddp, ddp_type, self.device, cpu_offload)
         self.precision = Precision(self.device, use_amp, amp_dtype)
         self.num_epochs, self.max_steps = num_epochs, max_steps

@@ -151,6 +151,18 @@ def test_a_failing_disk_is_tried_again_and_does_not_end_training(
     assert "could not be written" in caplog.text
 
 
+def test_how_the_writers_report_a_full_disk_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(value: Any, path: Path) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    trainer = make_trainer(tmp_path, num_epochs=1)
+    trainer.store.retry_seconds = 0.0
+    monkeypatch.setattr(torch, "save", full)
+    trainer.fit(Batches())
+    assert trainer.global_step == 5
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
