@@ -36,7 +36,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         FileNotFoundError: the parent directory does not exist.
     """
-    target = Path(path)
+    target = _behind_link(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the directory {target.parent} does not exist")
     descriptor, name = tempfile.mkstemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent)
@@ -52,6 +52,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
         raise
     fsync_path(target.parent)
+
+
+def _behind_link(path: str | os.PathLike[str]) -> Path:
+    # a link (to the best model, to a larger disk) keeps pointing where it did
+    target = Path(path)
+    return target.resolve() if target.is_symlink() else target
 
 
 def _usual_file_mode(target: Path) -> int:
@@ -70,7 +76,7 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     A directory cannot be renamed over a full one. Where the system can swap two names in one step, that is done; elsewhere the old
     one is moved aside first and removed last, and put back if the second rename fails.
     """
-    target = Path(path)
+    target = _behind_link(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent))
     try:

@@ -135,7 +135,7 @@ class HyperTorchModel(Configurable, Freezable):
 
         Args:
             path: as in :meth:`auto_load`; or
-            cfg: a configuration (unknown keys are errors) and, optionally,
+            cfg: a configuration (unknown keys are errors); a new model, in training mode. Optionally
             state_dict: its tensors; wrapper prefixes and both spellings of weight norm are understood.
             model_name, map_location, strict, frontend_rules: as in :meth:`auto_load`.
 
@@ -161,6 +161,8 @@ class HyperTorchModel(Configurable, Freezable):
     def _class_of(cls: type[_M], cfg: Mapping[str, Any]) -> type[_M]:
         """The class that ``cfg`` names if it is a subclass of this one, else this one."""
         name = cfg.get("class_name")
+        if name is None and cls is HyperTorchModel:
+            raise ConfigError("the configuration has no 'class_name': add it, or call load of the model's own class")
         if name in (None, cls.__name__):
             return cls
         found = find_model_class(str(name))

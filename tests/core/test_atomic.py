@@ -85,3 +85,21 @@ def test_left_over_temporaries_are_found_and_removed(tmp_path):
     assert is_temporary(f"x{atomic.TEMPORARY_MARK}1") and not is_temporary("keep")
     assert len(remove_temporaries(tmp_path)) == 2
     assert os.listdir(tmp_path) == ["keep"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_link_keeps_pointing_where_it_did(tmp_path, kind):
+    real, link = tmp_path / "real", tmp_path / "link"
+    if kind == "file":
+        real.write_text("old")
+        link.symlink_to(real)
+        with atomic_file(link) as temporary:
+            temporary.write_text("new")
+        assert real.read_text() == "new"
+    else:
+        real.mkdir()
+        link.symlink_to(real, target_is_directory=True)
+        with atomic_directory(link) as temporary:
+            (temporary / "content").write_text("new")
+        assert (real / "content").read_text() == "new"
+    assert link.is_symlink() and sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]

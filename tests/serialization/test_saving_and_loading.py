@@ -312,6 +312,8 @@ class TestErrors:
         config = model.get_config() | {"embed_dimm": 3}
         with pytest.raises(ConfigError, match="unknown key 'embed_dimm', did you mean 'embed_dim'"):
             HyperTorchModel.load(cfg=config)
+        with pytest.raises(ConfigError, match="no 'class_name'"):
+            HyperTorchModel.load(cfg={"num_classes": 3})
         torch.save({"model_cfg": config, "model_state_dict": model.state_dict()}, tmp_path / "m.pth")
         HyperTorchModel.auto_load(tmp_path / "m.pth")
         assert sum("embed_dimm" in r.message for r in caplog.records) == 1
