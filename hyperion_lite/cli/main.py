@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from hyperion_lite._version import __version__
+from hyperion_lite.cli.command_parser import CommandParser
 from hyperion_lite.core.config import unknown_choice
 from hyperion_lite.core.errors import HyperionLiteError
 
@@ -33,11 +34,11 @@ OWN_PARSER = ("train",)
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser of the command line; only ``command`` gets its arguments."""
     description = "Speaker embeddings from audio, their training, and a safe look into PyTorch checkpoints."
-    parser = argparse.ArgumentParser(prog="hyperion-lite", description=description, allow_abbrev=False)
+    parser = CommandParser(prog="hyperion-lite", description=description)
     parser.add_argument("--version", action="version", version=f"hyperion-lite {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = subparsers.add_parser(name, help=text, description=text)
         if name == command:
             importlib.import_module(f"hyperion_lite.cli.{name}").add_arguments(sub)
     return parser
