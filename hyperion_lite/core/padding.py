@@ -6,6 +6,7 @@ either; they are turned into one :class:`Padding` at the entrance, and modules h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -118,14 +119,17 @@ class Padding:
     Args:
         lengths: (batch,) int64, valid positions of each item, already validated.
         max_length: padded size of the time axis.
+        host_lengths: the lengths as numbers, where they are known; asked for later, the host has to wait for the device.
 
     ``None`` in place of a :class:`Padding` means that every position is valid; :meth:`from_lengths` returns it whenever it can, so
     that the usual fast path of a module runs when there is no padding.
     """
 
-    def __init__(self, lengths: torch.Tensor, max_length: int) -> None:
+    def __init__(self, lengths: torch.Tensor, max_length: int, host_lengths: list[int] | None = None) -> None:
         self.lengths = lengths
         self.max_length = max_length
+        if host_lengths is not None:
+            self.host_lengths = host_lengths
 
     @classmethod
     def from_lengths(
@@ -149,7 +153,12 @@ class Padding:
                 f"Expected all tensors to be on the same device, but {name} is on {lengths.device} and the input on {device}"
             )
         checked, values = _checked(lengths, batch_size, max_length, name)
-        return None if min(values, default=max_length) == max_length else cls(checked, max_length)
+        return None if min(values, default=max_length) == max_length else cls(checked, max_length, values)
+
+    @cached_property
+    def host_lengths(self) -> list[int]:
+        """``lengths`` as numbers."""
+        return self.lengths.tolist()
 
     @cached_property
     def mask(self) -> torch.Tensor:
@@ -199,12 +208,12 @@ class Padding:
 
     def check_minimum(self, minimum: int, what: str = "frames") -> None:
         """Raise :class:`TooShortError` for the first item shorter than ``minimum``."""
-        check_minimum_length(self.lengths, minimum, what)
+        check_minimum_length(self.host_lengths, minimum, what)
 
 
-def check_minimum_length(lengths: torch.Tensor, minimum: int, what: str) -> None:
+def check_minimum_length(lengths: torch.Tensor | Sequence[int], minimum: int, what: str) -> None:
     """Raise :class:`TooShortError` for the first of ``lengths`` (batch,) below ``minimum``."""
-    for index, value in enumerate(lengths.tolist()):
+    for index, value in enumerate(lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths):
         if value < minimum:
             raise TooShortError(
                 f"item {index} of the batch has {value} {what}, the minimum is {minimum}; drop it or give a longer signal",

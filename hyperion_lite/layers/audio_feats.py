@@ -87,7 +87,7 @@ class Wav2Win(_TableModule):
 def _item_means(x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
     # One sum an item over exactly its samples: any other order of additions rounds differently, and at the nulls of a spectrum the
     # logarithm shows the last bit of the mean.
-    lengths = [x.size(1)] * x.size(0) if padding is None else padding.lengths.tolist()
+    lengths = [x.size(1)] * x.size(0) if padding is None else padding.host_lengths
     return torch.stack([item[:length].mean() for item, length in zip(x.unbind(0), lengths, strict=True)])[:, None]
 
 

@@ -32,6 +32,6 @@ def map_items(
     Returns:
         (batch, out_length, features), 0 after an item's frames.
     """
-    lengths = [x.size(1)] * x.size(0) if padding is None else padding.lengths.tolist()
+    lengths = [x.size(1)] * x.size(0) if padding is None else padding.host_lengths
     items = [function(item[None, :length])[0] for item, length in zip(x.unbind(0), lengths, strict=True)]
     return torch.stack([F.pad(item, (0, 0, 0, out_length - item.size(0))) for item in items])

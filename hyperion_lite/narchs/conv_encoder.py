@@ -260,7 +260,7 @@ class ConvEncoder(NetArch):
         if padding is not None:
             padding.check_minimum(self.min_length, "frames")
         elif x.size(-1) < self.min_length:
-            check_minimum_length(torch.tensor([x.size(-1)]), self.min_length, "frames")
+            check_minimum_length([x.size(-1)], self.min_length, "frames")
         return padding
 
 

@@ -153,7 +153,7 @@ class Wav2XVector(HyperTorchModel):
         return feats, feat_padding
 
     def _check_minimum(self, x: torch.Tensor, padding: Padding | None) -> None:
-        lengths = torch.tensor([x.size(1)]) if padding is None else padding.lengths
+        lengths = [x.size(1)] if padding is None else padding.host_lengths
         check_minimum_length(lengths, self.min_samples, f"samples at {self.sample_frequency:g} Hz")
 
     def forward(
@@ -308,7 +308,7 @@ class Wav2XVector(HyperTorchModel):
         waves, padding = prepare_waveforms(x, x_lengths, self.channel_policy)
         self._check_minimum(waves, padding)
         warn_if_silent(waves)
-        lengths = [waves.size(1)] * waves.size(0) if padding is None else padding.lengths.tolist()
+        lengths = [waves.size(1)] * waves.size(0) if padding is None else padding.host_lengths
         starts = [window_starts(length, window, shift) for length in lengths]
         pieces = [waves[i, s : min(s + window, lengths[i])] for i, item in enumerate(starts) for s in item]
         embeds = torch.cat(
