@@ -11,8 +11,8 @@ import tracemalloc
 
 import pytest
 
-from hyperion_lite.pth import PthError, open_pth
-from tests.pth.handmade import checkpoint, integer, legacy, mapping, name, pickled, storage, tensor, text
+from hyperion_lite.pth import Opaque, PthError, open_pth
+from tests.pth.handmade import checkpoint, integer, legacy, mapping, name, storage, tensor, text
 
 BODIES = {
     "memo that was never filled": b"h\x07",
@@ -21,10 +21,10 @@ BODIES = {
     "items set on a number": integer(1) + b"(" + text("a") + integer(2) + b"u",
     "unhashable key": b"}(]" + integer(1) + b"u",
     "call of a number": integer(3) + b")R",
-    "nested without end": b"]" * 200_000 + b"a" * 199_999,
-    "tuple in tuple without end": b")" + b"\x85" * 200_000,
+    "nested without end": b"]" * 20_000 + b"a" * 19_999,
+    "tuple in tuple without end": b")" + b"\x85" * 20_000,
     "text of two gigabytes": b"X" + struct.pack("<I", 2**31 - 1) + b"abc",
-    "memo of four billion": b")r" + struct.pack("<I", 2**32 - 1),
+    "memo of four billion": b")0j" + struct.pack("<I", 2**32 - 1),
     "negative shape": mapping(w=tensor(shape=(-2, 3))),
     "elements without number": mapping(w=tensor(shape=(2**40, 2**40))),
     "offset behind the end": mapping(w=tensor(offset=2**62)),
@@ -34,7 +34,6 @@ BODIES = {
     "storage of two to the sixty": mapping(w=tensor(storage(count=2**60))),
     "argument of another type": name("torch._utils", "_rebuild_tensor_v2") + integer(2) + b"\x85R",
     "unknown operation": b"\xff",
-    "no end": b"}",
 }
 
 
@@ -52,10 +51,11 @@ def refuse(data: bytes) -> PthError:
 
 @pytest.mark.parametrize("case", BODIES)
 def test_one_error_class_with_the_place(case: str) -> None:
-    body = BODIES[case]
-    error = refuse(checkpoint(body) if case != "no end" else checkpoint(body)[:-1])
-    assert error.offset is not None or "storage" in str(error) or case == "no end", error
+    whole = checkpoint(BODIES[case])
+    error = refuse(whole)
     assert type(error).__module__.startswith("hyperion_lite.pth")
+    # how deep values are nested, and what a storage lacks, is known at the end only
+    assert error.offset is not None or "nested" in error.message or "storage" in error.message, error
 
 
 def test_random_damage() -> None:
@@ -76,9 +76,6 @@ def test_random_damage() -> None:
 def test_commands_do_not_run() -> None:
     for module, function in (("os", "system"), ("builtins", "eval"), ("subprocess", "call")):
         body = name(module, function) + b"(" + text("exit(1)") + b"tR"
-        try:
-            with open_pth(checkpoint(body)) as file:
-                assert "Opaque" in repr(type(file.root))
-        except PthError:
-            continue
-    assert pickled(b"N").endswith(b".")
+        with open_pth(checkpoint(body)) as file:
+            assert isinstance(file.root, Opaque)
+            assert (file.root.module, file.root.name) == (module, function)
