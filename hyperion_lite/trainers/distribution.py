@@ -6,6 +6,7 @@ tensors travel by nccl), so that agreeing never waits for a GPU.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -131,16 +132,21 @@ class Distribution:
             )
         if self.is_sharded:
             return self._shard(model)
-        devices = [self.device] if self.device.type == "cuda" else None
-        # buffers are synchronised at the start of every update, see sync_buffers
-        return nn.parallel.DistributedDataParallel(
-            model, device_ids=devices, broadcast_buffers=False, process_group=None
-        )
+        wrapper = nn.parallel.DistributedDataParallel
+        # buffers are synchronised at the start of every update, see sync_buffers; newer releases of torch have another name for this
+        newer = "forward_sync_buffers" in inspect.signature(wrapper.__init__).parameters
+        options: dict[str, Any] = {"forward_sync_buffers" if newer else "broadcast_buffers": False}
+        return wrapper(model, device_ids=[self.device] if self.device.type == "cuda" else None, **options)
 
     def _shard(self, model: nn.Module) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
+        with torch.no_grad():
+            # every rank keeps its part of its own weights, so all have to begin with those of rank 0
+            for tensor in (*model.parameters(), *model.buffers()):
+                if tensor.dtype is not torch.bool:
+                    dist.broadcast(tensor.data, src=0)
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         offload = CPUOffloadPolicy() if self.cpu_offload and self.device.type != "cpu" else OffloadPolicy()
         for part in repeated_blocks(model):

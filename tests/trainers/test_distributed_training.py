@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
-from hyperion_lite.trainers.distribution import init_distributed
+from hyperion_lite.trainers.distribution import full_tensor, init_distributed
 from tests.trainers.runs import CONTEXT, complete_run, free_port, last_checkpoint
-from tests.trainers.small_training import Batches, SmallClassifier, SmallTrainer, adam, make_trainer
+from tests.trainers.small_training import Batches, SmallClassifier, SmallTrainer, adam, make_trainer, sgd
 
 TRAINER: dict[str, Any] = {
     "num_epochs": 2,
@@ -169,3 +169,20 @@ def test_a_bad_batch_on_one_rank_is_skipped_by_all(tmp_path: Path) -> None:
 def test_parameters_that_no_gradient_reaches_are_named(tmp_path: Path) -> None:
     for text in in_two_ranks(unreached, tmp_path):
         assert "unused.weight, unused.bias" in text and "freeze" in text
+
+
+def seeded_by_rank(rank: int, path: Path) -> list[float]:
+    sums = []
+    for kind in ("ddp", "fsdp"):
+        trainer = make_trainer(
+            path / kind, seed=rank, num_epochs=1, ddp_type=kind, optim=sgd, model={"dropout_rate": 0.0}
+        )
+        trainer.fit(Batches())
+        sums.append(sum(float(full_tensor(p.detach()).double().sum()) for p in trainer.module.parameters()))
+    return sums
+
+
+def test_all_ranks_begin_with_the_weights_of_rank_0(tmp_path: Path) -> None:
+    first, second = in_two_ranks(seeded_by_rank, tmp_path)
+    assert first == second
+    assert first[0] == pytest.approx(first[1], abs=1e-5)
