@@ -10,6 +10,7 @@ import torch
 
 from hyperion_lite.layers.batch_norm import BatchNorm1d, BatchNorm2d
 from tests.models.small_models import build, make_item
+from tests.trainers.small_training import Batches, make_trainer
 
 
 @pytest.mark.parametrize("name", ["wav2-ecapa", "wav2-resnet18"])
@@ -29,3 +30,10 @@ def test_buffers_stay_while_the_rest_learns(name: str, mode: str) -> None:
     model.train()
     model(x, y=torch.arange(4))
     assert not all(torch.equal(before[key], buffer) for key, buffer in frozen.items())
+
+
+def test_buffers_stay_while_a_trainer_trains_and_validates(tmp_path) -> None:
+    trainer = make_trainer(tmp_path, train_mode="ft-out", val_steps=2)
+    before = {key: buffer.clone() for key, buffer in trainer.module.norm.state_dict().items()}
+    trainer.fit(Batches(), Batches(seed=1))
+    assert all(torch.equal(before[key], buffer) for key, buffer in trainer.module.norm.state_dict().items())

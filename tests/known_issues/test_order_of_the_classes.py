@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from hyperion_lite import HyperTorchModel
+from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.data.audio_dataset import AudioDataset
 from tests.data.audio_files import write_recordings, write_table
 from tests.models.small_models import NUM_CLASSES, build, make_item
+from tests.trainers.small_training import Batches, make_trainer
 
 IDS = [f"spk{i}" for i in range(NUM_CLASSES)]
 
@@ -46,3 +48,12 @@ def test_a_data_set_takes_the_table_it_is_given(tmp_path) -> None:
         assert [dataset[f"seg{i}"]["speaker"] for i in range(7)] == [1, 2, 3, 0, 4, 5, 6]
         plain = AudioDataset(recordings, segments, class_names=["speaker"])
         assert [plain[f"seg{i}"]["speaker"] for i in range(7)] == list(range(7))
+
+
+def test_resuming_with_another_order_is_refused(tmp_path) -> None:
+    first, second = (make_trainer(tmp_path, num_epochs=1) for _ in range(2))
+    first.module.class_names = ["anna", "bert", "cleo"]
+    first.fit(Batches())
+    second.module.class_names = ["bert", "anna", "cleo"]
+    with pytest.raises(ConfigError, match="order of the classes: class 0 was 'anna' and is 'bert'"):
+        second.load_last_checkpoint()

@@ -1,4 +1,5 @@
-"""The last, incomplete group of accumulated batches was dropped, leaked into the next epoch, or was scaled as if it were complete.
+"""The last, incomplete group of accumulated batches was dropped, leaked into the next epoch, or was scaled as if it were complete. And
+the ranks exchanged their gradients at every batch, where once an update is enough.
 
 Right: it is an update of its own, averaged over its own items; nothing of it is left in the next epoch.
 """
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from tests.trainers.small_training import Batches, make_trainer, sgd
+from tests.trainers.test_distributed_training import in_two_ranks
 
 
 def weights_after(path: Path, batch_size: int, grad_acc_steps: int) -> tuple[dict[str, torch.Tensor], int]:
@@ -32,3 +35,22 @@ def test_it_is_an_update_of_its_own_items(tmp_path: Path, batch_size: int, grad_
     assert steps == accumulated == 6
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-12)
+
+
+def count_exchanges(rank: int, path: Path) -> list[int]:
+    """Updates, and exchanges of gradients between the ranks."""
+    trainer = make_trainer(path / "exp", num_epochs=2, grad_acc_steps=4)
+    buckets: list[int] = []
+
+    # without annotations: torch compares them with classes, and here they would be text
+    def counting(state, bucket):  # type: ignore[no-untyped-def]
+        buckets.append(bucket.index())
+        return allreduce_hook(state, bucket)
+
+    trainer.model.register_comm_hook(None, counting)
+    trainer.fit(Batches(22, 2))
+    return [trainer.global_step, len(buckets)]
+
+
+def test_gradients_are_exchanged_once_an_update(tmp_path: Path) -> None:
+    assert in_two_ranks(count_exchanges, tmp_path) == [[6, 6], [6, 6]]
