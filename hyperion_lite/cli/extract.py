@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     device = _device(args.device)
     utterances = list_utterances(args.input, args.allow_pipes)
     model = Wav2XVector.auto_load(args.model, args.model_name, map_location=device, frontend_rules=args.frontend_rules)
-    policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer)
+    policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer, channels=args.channels)
     store = EmbeddingStore(args.output, policy, args.overwrite)
     if args.fold_batch_norm:
         from hyperion_lite.narchs.fold_batch_norm import fold_batch_norm

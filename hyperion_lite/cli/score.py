@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,13 +40,12 @@ def run(args: argparse.Namespace) -> int:
         scores = cosine_scores(enrolment, test, pairs)
     except KeyError as error:
         raise ConfigError(error.args[0]) from error
-    lines = ["modelid,segmentid,score\n"]
-    lines += [f"{_quoted(a)},{_quoted(b)},{score:.6f}\n" for (a, b), score in zip(pairs, scores, strict=True)]
+    rows = [(a, b, f"{score:.6f}") for (a, b), score in zip(pairs, scores, strict=True)]
     if args.output:
-        with atomic_file(args.output) as temporary:
-            temporary.write_text("".join(lines), encoding="utf-8")
+        with atomic_file(args.output) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+            _write_scores(stream, rows)
     else:
-        sys.stdout.writelines(lines)
+        _write_scores(sys.stdout, rows)
     if labels is not None:
         _report(scores[labels], scores[~labels])
     return 0
@@ -64,8 +64,10 @@ def _report(target: np.ndarray, nontarget: np.ndarray) -> None:
     )
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n') else text
+def _write_scores(stream: TextIO, rows: list[tuple[str, str, str]]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("modelid", "segmentid", "score"))
+    writer.writerows(rows)
 
 
 def _pairs(

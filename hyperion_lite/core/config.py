@@ -184,6 +184,14 @@ class Configurable(metaclass=ConfigurableMeta):
         return cls(**check_config(cls, config, on_unknown), **extra)
 
     @classmethod
+    def nested_class(cls, key: str, value: Mapping[str, Any]) -> type[Configurable] | None:
+        """The class that the configuration ``value`` under ``key`` is of, ``None`` for a plain mapping.
+
+        Classes whose parts are chosen by a ``class_name`` override this.
+        """
+        return cls.nested_configs.get(key)
+
+    @classmethod
     def filter_args(cls, **kwargs: Any) -> dict[str, Any]:
         """The entries of ``kwargs`` that are configuration keys of this class; the rest is dropped."""
         fields = config_fields(cls)
@@ -304,9 +312,12 @@ def _check(cls: type[Configurable], config: Any, where: str, unknown: list[str],
         if value is None and not _accepts_none(fields[key].annotation) and fields[key].default is not REQUIRED:
             # null where a value is needed: nothing was chosen
             continue
-        nested = cls.nested_configs.get(key)
-        if nested is not None and isinstance(value, Mapping):
+        nested = cls.nested_class(key, value) if isinstance(value, Mapping) else None
+        if nested is not None:
             checked[key] = _check(nested, value, f"{where}.{key}", unknown, problems)
+            if key not in cls.nested_configs:
+                # the part is found by its class name when the object is built
+                checked[key]["class_name"] = nested.__name__
         else:
             problem = None if isinstance(value, Configurable) else type_problem(fields[key], value)
             if problem:

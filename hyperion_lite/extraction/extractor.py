@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hyperion_lite.core.errors import HyperionLiteError, TooShortError
+from hyperion_lite.core.errors import HyperionLiteError
 from hyperion_lite.data.audio_reader import AudioReader
 from hyperion_lite.extraction.batching import BatchLimits, group_by_length, padded_share
 from hyperion_lite.extraction.store import EmbeddingStore
@@ -201,7 +201,9 @@ class EmbeddingExtractor:
     def _embed(self, good: list[tuple[Utterance, np.ndarray]], store: EmbeddingStore, summary: Summary) -> None:
         try:
             vectors = self._forward([wave for _, wave in good])
-        except (TooShortError, ValueError) as error:
+        except (ValueError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not _is_out_of_memory(error):
+                raise
             if len(good) == 1:
                 summary.failures.append((good[0][0].id, _reason(error, good[0][0].id)))
             else:
@@ -232,7 +234,14 @@ class EmbeddingExtractor:
         return embeddings.float().cpu().numpy()
 
 
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    # the CPU's allocator has no error class of its own
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def _reason(error: BaseException, id: str) -> str:
+    if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+        return "not enough memory for it in one piece; use a chunk length (--chunk-length 60)"
     text = " ".join(str(error).split()) or type(error).__name__
     # the report has the id in front already
     return text.removeprefix(f"{id!r}: ")

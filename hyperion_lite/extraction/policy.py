@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -26,6 +27,8 @@ class EmbeddingPolicy:
         chunk_length: seconds that the encoder saw at a time, 0 for all.
         embed_layer: head layer, from 0; ``None`` for a head that has no choice.
         vad: whether only voiced parts were used.
+        config: SHA-256 of the model's configuration, first 16 hex digits: not everything that counts has a tensor.
+        channels: what was done with files of several channels.
         version: of this package; may differ.
     """
 
@@ -37,6 +40,8 @@ class EmbeddingPolicy:
     chunk_length: float = 0.0
     embed_layer: int | None = None
     vad: bool = False
+    config: str = ""
+    channels: str = "error"
     version: str = __version__
 
     _INFORMATION = ("model", "version")
@@ -65,7 +70,12 @@ class EmbeddingPolicy:
 
 
 def policy_of_model(
-    model: Any, path: str, chunk_length: float = 0.0, embed_layer: int | None = None, vad: bool = False
+    model: Any,
+    path: str,
+    chunk_length: float = 0.0,
+    embed_layer: int | None = None,
+    vad: bool = False,
+    channels: str | int = "error",
 ) -> EmbeddingPolicy:
     """The policy of embeddings that ``model`` (a :class:`~hyperion_lite.models.wav2xvectors.wav2xvector.Wav2XVector`) makes.
 
@@ -84,6 +94,8 @@ def policy_of_model(
         float(chunk_length),
         embed_layer,
         vad,
+        hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16],
+        str(channels),
     )
 
 

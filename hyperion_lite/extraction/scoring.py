@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,9 +11,13 @@ from hyperion_lite.core.config import nearest
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.extraction.embedding_files import Embeddings
 
+logger = logging.getLogger(__name__)
+
 
 def check_comparable(first: Embeddings, second: Embeddings) -> None:
     """Raise :class:`ConfigError` if the two were made under different policies, or have different sizes."""
+    if (first.policy is None) != (second.policy is None):
+        logger.warning("only one of the two files of embeddings records how they were made; they may not be comparable")
     if first.policy is not None and second.policy is not None:
         differences = first.policy.differences(second.policy)
         if differences:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -20,8 +22,14 @@ from hyperion_lite.extraction.embedding_files import (
 )
 from hyperion_lite.extraction.policy import EmbeddingPolicy
 
+if sys.platform != "win32":
+    import fcntl
+else:
+    fcntl = None
+
 _PARTS_SUFFIX = ".parts"
 _POLICY_FILE = "policy.json"
+_LOCK_FILE = "lock"
 
 
 class EmbeddingStore:
@@ -34,7 +42,7 @@ class EmbeddingStore:
         part_size: embeddings that are written at a time.
 
     Raises:
-        ConfigError: the output or its parts were made under another policy.
+        ConfigError: the output or its parts were made under another policy, or another job is writing them.
         FileNotFoundError: the folder of the output does not exist.
     """
 
@@ -50,12 +58,16 @@ class EmbeddingStore:
         self._vectors: list[np.ndarray] = []
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
+        self.parts_folder.mkdir(exist_ok=True)
+        self._lock = _lock(self.parts_folder / _LOCK_FILE)
         if overwrite:
-            shutil.rmtree(self.parts_folder, ignore_errors=True)
-            self._earlier: list[Embeddings] = []
-        else:
-            self._earlier = self._read_earlier()
+            for part in self._part_files():
+                part.unlink()
+        self._earlier: list[Embeddings] = [] if overwrite else self._read_earlier()
         self._prepare_parts_folder()
+
+    def _part_files(self) -> list[Path]:
+        return sorted(self.parts_folder.glob("part-*.npz"))
 
     def _read_earlier(self) -> list[Embeddings]:
         earlier = []
@@ -67,7 +79,7 @@ class EmbeddingStore:
         if record.is_file():
             policy = EmbeddingPolicy.from_dict(json.loads(record.read_text(encoding="utf-8")))
             self._check_policy(policy, self.parts_folder)
-            earlier.extend(read_embeddings(path) for path in sorted(self.parts_folder.glob("part-*.npz")))
+            earlier.extend(read_embeddings(path) for path in self._part_files())
         return earlier
 
     def _check_policy(self, policy: EmbeddingPolicy | None, where: Path) -> None:
@@ -79,7 +91,6 @@ class EmbeddingStore:
             )
 
     def _prepare_parts_folder(self) -> None:
-        self.parts_folder.mkdir(exist_ok=True)
         remove_temporaries(self.parts_folder)
         with atomic_file(self.parts_folder / _POLICY_FILE) as temporary:
             temporary.write_text(json.dumps(self.policy.to_dict()), encoding="utf-8")
@@ -99,7 +110,7 @@ class EmbeddingStore:
         """Write what is in memory to a part file."""
         if not self._ids:
             return
-        number = len(list(self.parts_folder.glob("part-*.npz")))
+        number = len(self._part_files())
         part = Embeddings(self._ids, np.stack(self._vectors), self.policy)
         write_embeddings(str(self.parts_folder / f"part-{number:06d}.npz"), part)
         self._earlier.append(part)
@@ -117,4 +128,23 @@ class EmbeddingStore:
         joined = join_embeddings(self._earlier, [*order, *dict.fromkeys(rest)], self.policy)
         write_embeddings(self.specification, joined)
         shutil.rmtree(self.parts_folder, ignore_errors=True)
+        self._lock.close()
         return len(joined.ids)
+
+
+def _lock(path: Path) -> IO[str]:
+    """Hold ``path`` for this process; the system lets go of it when the process ends, however it does.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    stream = path.open("a", encoding="utf-8")
+    if fcntl is not None:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            stream.close()
+            raise ConfigError(
+                f"another job is writing to {path.parent}; wait for it, or give another output"
+            ) from error
+    return stream

@@ -18,6 +18,7 @@ from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_
 from hyperion_lite.models.own_keys import split_own_keys
 from hyperion_lite.models.registry import MODELS, find_model_class
 from hyperion_lite.models.state_loading import load_state
+from hyperion_lite.narchs.net_arch import NetArch
 from hyperion_lite.serialization.artifact import ModelArtifact
 from hyperion_lite.serialization.classes import check_classes
 from hyperion_lite.serialization.directory import write_directory
@@ -108,6 +109,7 @@ class HyperTorchModel(Configurable, Freezable):
             OSError: nothing was written.
         """
         target = Path(path)
+        self._check_saveable()
         if target.suffix in SUFFIXES:
             config, own = split_own_keys(type(self), self.get_config())
             write_single_file(target, config, own, strip_compiled(self.state_dict()), self.class_names)
@@ -116,7 +118,13 @@ class HyperTorchModel(Configurable, Freezable):
 
     def save_to_dir(self, path: str | Path) -> None:
         """Save as a model directory, whatever its name. Raises as :meth:`save`."""
+        self._check_saveable()
         write_directory(Path(path), self.get_config(), strip_compiled(self.state_dict()), self.class_names)
+
+    def _check_saveable(self) -> None:
+        reason = getattr(self, "unsaveable_because", None)
+        if reason is not None:
+            raise ValueError(f"this {type(self).__name__} cannot be saved: {reason}")
 
     # loading
 
@@ -276,6 +284,8 @@ class HyperTorchModel(Configurable, Freezable):
             if isinstance(module, Freezable):
                 module._is_frozen = False
         self.requires_grad_(True)
+        for part in self._parts_without_influence():
+            part.requires_grad_(False)
         for frozen in self.frozen_modules(mode):
             frozen.requires_grad_(False)
             for module in frozen.modules():
@@ -283,6 +293,15 @@ class HyperTorchModel(Configurable, Freezable):
                 if isinstance(module, Freezable):
                     module._is_frozen = True
         self.train(self.training)
+
+    def _parts_without_influence(self) -> list[nn.Module]:
+        # parameters that get no gradient make distributed training fail
+        return [
+            part
+            for module in self.modules()
+            if isinstance(module, NetArch)
+            for part in module.parts_without_influence()
+        ]
 
     def train(self: _M, mode: bool = True) -> _M:
         """Training behaviour for everything that the train mode does not freeze. Returns the model."""

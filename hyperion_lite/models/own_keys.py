@@ -17,10 +17,10 @@ def split_own_keys(cls: type[Configurable], config: Mapping[str, Any]) -> tuple[
     theirs: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, value in config.items():
-        nested = cls.nested_configs.get(key)
+        nested = cls.nested_class(key, value) if isinstance(value, Mapping) else None
         if key in cls.own_config_keys:
             ours[key] = value
-        elif nested is not None and isinstance(value, Mapping):
+        elif nested is not None:
             theirs[key], inner = split_own_keys(nested, value)
             if inner:
                 ours[key] = inner

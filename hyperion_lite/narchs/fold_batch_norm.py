@@ -31,9 +31,10 @@ def fold_batch_norm(module: _M) -> _M:
         module: an encoder, or a model with encoders inside. Not changed.
 
     Returns:
-        The copy, in ``eval()``. Its tensor names are no longer those of a model file, so it is not for saving, and not for training.
+        The copy, in ``eval()``. It is not for training, and its tensors are no longer those of a model file: ``save`` refuses it.
     """
     folded = copy.deepcopy(module).eval()
+    folded.unsaveable_because = "its batch norms are folded into its convolutions; save the model it is a copy of"  # type: ignore[assignment]
     for owner in list(folded.modules()):
         pairs = getattr(owner, "norm_pairs", None)
         if callable(pairs):

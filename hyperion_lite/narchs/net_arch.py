@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 
 from hyperion_lite.core.config import Configurable
+from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.core.registry import Registry
 
@@ -15,6 +18,15 @@ Shape = tuple[int | None, ...]
 """Size of every axis; ``None`` where the size is free (batch, time)."""
 
 _LENGTH_SEARCH_LIMIT = 1 << 16
+
+BUILTIN_ARCHS = {
+    "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
+    "ClassifHead": "hyperion_lite.narchs.classif_head",
+    "DINOHead": "hyperion_lite.narchs.dino_head",
+    "ResNet": "hyperion_lite.narchs.resnet",
+    "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
+}
+"""Class name -> module, so that a name in a configuration is enough to find the package's own architectures."""
 
 
 class NetArch(Configurable, Freezable):
@@ -49,6 +61,8 @@ class NetArch(Configurable, Freezable):
         Raises:
             KeyError: unknown; lists the known names.
         """
+        if name not in NetArch.registry and name in BUILTIN_ARCHS:
+            importlib.import_module(BUILTIN_ARCHS[name])
         return NetArch.registry.get(name)
 
     @staticmethod
@@ -56,11 +70,11 @@ class NetArch(Configurable, Freezable):
         """Build the architecture that ``config["class_name"]`` names from the other keys.
 
         Raises:
-            KeyError: no such class, or no ``class_name``.
-            ConfigError: wrong keys.
+            KeyError: no such class.
+            ConfigError: wrong keys, or no ``class_name``.
         """
         if "class_name" not in config:
-            raise KeyError(
+            raise ConfigError(
                 f"an architecture configuration needs 'class_name', it has: {', '.join(sorted(config)) or 'nothing'}"
             )
         return NetArch.class_by_name(config["class_name"]).from_config(config)
@@ -105,6 +119,10 @@ class NetArch(Configurable, Freezable):
     def out_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
         """Valid output positions for items of ``lengths`` (batch,) valid input positions. Exact integer arithmetic."""
         return lengths
+
+    def parts_without_influence(self) -> list[nn.Module]:
+        """Parts whose tensors a model file has though no output depends on them; they are never trained."""
+        return []
 
     @property
     def min_length(self) -> int:

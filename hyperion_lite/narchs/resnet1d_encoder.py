@@ -195,6 +195,7 @@ class ResNet1dEncoder(ConvEncoder):
             logger.warning(
                 "endpoint_layers end at %d: the superblocks behind it are without influence on the output", last
             )
+            self.blocks[last:].requires_grad_(False)
         self.endpoint_blocks = nn.ModuleList()
         self._endpoint_numbers: dict[int, int] = {}
         for superblock in layout.superblocks:
@@ -282,6 +283,10 @@ class ResNet1dEncoder(ConvEncoder):
             x, padding = self.head_block(x, padding)
             taps.record("head_block", x, padding)
         return x, padding
+
+    def parts_without_influence(self) -> list[nn.Module]:
+        """Superblocks behind the last endpoint."""
+        return [] if self._endpoints is None else list(self.blocks[self._endpoints.superblocks[-1] + 1 :])
 
     def _depth(self, taps: Taps) -> int:
         """Number of superblocks to run: those behind the last endpoint have no influence on the output."""

@@ -121,7 +121,9 @@ def _find_checkpoint_files(folder: Path) -> list[Path]:
 
 
 def _read_experiment(folder: Path, model_name: str) -> ModelArtifact:
-    readers: list[tuple[Path, Callable[[Path, str], ModelArtifact]]] = [(p, _read_checkpoint) for p in find_checkpoints(folder)]
+    readers: list[tuple[Path, Callable[[Path, str], ModelArtifact]]] = [
+        (p, _read_checkpoint) for p in find_checkpoints(folder)
+    ]
     readers += [(p, read_single_file) for p in _find_checkpoint_files(folder)]
     problems: list[str] = []
     for path, reader in readers:

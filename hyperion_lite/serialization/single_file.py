@@ -52,6 +52,11 @@ def write_single_file(
         own["tied"] = tied
     if classes is not None:
         own["classes"] = check_classes(classes, "class table")
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path} is a directory; give the name of a file, or a name without .pth for a model directory"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as temporary:
         torch.save({"model_cfg": dict(config), "model_state_dict": full, OWN_KEY: own}, temporary)
 

@@ -66,6 +66,31 @@ class ModelTester:
                 assert error <= TOLERANCE[dtype], f"item {index} of {lengths.tolist()}: {error}"
                 assert relative_error(logits[index], model(item[None])[0]) <= 10 * TOLERANCE[dtype]
 
+    def voice_selection(self, padding_value: float) -> None:
+        """With a selection of samples or frames, an item's embedding is the same alone and in a padded batch."""
+        model = self.model
+        items = [make_item(model, minimum_length(model) + extra, i) for i, extra in enumerate((9000, 6000))]
+        x, lengths = pad_items(items, padding_value)
+        with torch.no_grad():
+            frames = model.feats.out_lengths(lengths).tolist()
+            for name, sizes in (("vad_samples", lengths.tolist()), ("vad_feats", frames)):
+                keep = torch.rand(2, max(sizes), generator=torch.Generator().manual_seed(1)) < 0.8
+                batch = model.extract_embed(x, x_lengths=lengths, **{name: keep})
+                for i, item in enumerate(items):
+                    alone = model.extract_embed(item[None], **{name: keep[i : i + 1, : sizes[i]]})
+                    assert relative_error(batch[i], alone[0]) <= 1e-5, name
+
+    def chunks(self) -> None:
+        """In chunks, an item's embedding is the same alone and in a padded batch."""
+        model = self.model
+        items = [make_item(model, minimum_length(model) + extra, i) for i, extra in enumerate((40000, 26000))]
+        x, lengths = pad_items(items, float("nan"))
+        with torch.no_grad():
+            batch = model.extract_embed(x, x_lengths=lengths, chunk_length=1.2)
+            for i, item in enumerate(items):
+                alone = model.extract_embed(item[None], chunk_length=1.2)
+                assert relative_error(batch[i], alone[0]) <= 1e-5
+
     def shapes_and_determinism(self) -> None:
         """One embedding an item, logits of every class, bit-identical on repetition, no state moved."""
         model = self.model

@@ -9,7 +9,7 @@ from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import BUILTIN_MODELS, MODELS, import_builtin_models
 from hyperion_lite.narchs.net_arch import NetArch
 from tests.contracts.model_tester import PADDING_VALUES, ModelTester
-from tests.models.small_models import ALL_MODELS, build
+from tests.models.small_models import ALL_MODELS, WAV2XVECTORS, build
 
 
 def test_every_registered_model_of_the_package_is_tested():
@@ -40,6 +40,16 @@ def test_the_docstring_of_forward_states_the_contract(cls):
     assert ("x_lengths" in text and "True = valid" in text) or "no lengths" in text
     assert any(kind in text for kind in ("rames", "ogits", "mbedding"))
     assert "state" in text.lower() or "running" in text
+
+
+@pytest.mark.parametrize("name", WAV2XVECTORS)
+class TestEveryWaveformModel:
+    @pytest.mark.parametrize("value", [0.0, float("nan")])
+    def test_selected_voice_does_not_depend_on_the_batch(self, name, value):
+        ModelTester(build(name)).voice_selection(value)
+
+    def test_chunks_do_not_depend_on_the_batch(self, name):
+        ModelTester(build(name)).chunks()
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)

@@ -38,7 +38,7 @@ def test_config_carries_the_class_name_and_rebuilds_the_object():
 
 
 def test_create_explains_what_is_wrong():
-    with pytest.raises(KeyError, match="class_name"):
+    with pytest.raises(ConfigError, match="class_name"):
         NetArch.create({"num_feats": 3})
     with pytest.raises(KeyError, match="HalvingArch"):
         NetArch.create({"class_name": "HalvingArc"})

@@ -14,7 +14,8 @@ class SlidingEmbeddings:
     Attributes:
         embeddings: (batch, max_windows, embed_dim); zeros beyond ``num_windows``.
         num_windows: (batch,) int64, windows of each item.
-        times: (batch, max_windows, 2) seconds, start and end of the stretch that each window stands for; zeros beyond ``num_windows``.
+        times: (batch, max_windows, 2) float64 seconds, start and end of the stretch that each window stands for; zeros beyond
+            ``num_windows``.
     """
 
     embeddings: torch.Tensor

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import nn
 
+from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.padding import Padding, check_minimum_length
 from hyperion_lite.layers.audio_feats import Wav2FFT
@@ -16,7 +17,7 @@ from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import find_model_class
 from hyperion_lite.models.wav2xvectors.sliding import SlidingEmbeddings, window_starts, window_times
 from hyperion_lite.models.wav2xvectors.vad import select_voiced
-from hyperion_lite.models.wav2xvectors.wave_input import Waveforms, prepare_waveforms, warn_if_silent
+from hyperion_lite.models.wav2xvectors.wave_input import Waveforms, prepare_waveforms, warn_about_signal
 from hyperion_lite.models.xvectors.xvector import XVector, XVectorOutput
 from hyperion_lite.narchs.audio_feats_mvn import AudioFeatsMVN
 from hyperion_lite.narchs.classif_head import ClassifHead, check_layer
@@ -74,6 +75,13 @@ class Wav2XVector(HyperTorchModel):
         given, wanted = self.feats.num_feats, self.xvector.encoder_net.in_shape()[-2]
         if wanted not in (None, given):
             raise ConfigError(f"feats gives {given} features per frame, but the encoder has in_feats = {wanted}")
+
+    @classmethod
+    def nested_class(cls, key: str, value: Mapping[str, Any]) -> type[Configurable] | None:
+        """As in the base class; an x-vector that no subclass fixes is found by its ``class_name``."""
+        if key == "xvector" and cls.xvector_class is None and "class_name" in value:
+            return find_model_class(str(value["class_name"]))
+        return super().nested_class(key, value)
 
     def _build_xvector(self, config: Mapping[str, Any]) -> XVector:
         if self.xvector_class is not None:
@@ -140,7 +148,7 @@ class Wav2XVector(HyperTorchModel):
     ) -> tuple[torch.Tensor, Padding | None]:
         x, padding = prepare_waveforms(x, x_lengths, self.channel_policy)
         if warn_silent:
-            warn_if_silent(x)
+            warn_about_signal(x)
         if vad_samples is not None:
             x, padding = select_voiced(x, padding, vad_samples, self.min_samples, "vad_samples", "samples")
         self._check_minimum(x, padding)
@@ -307,7 +315,7 @@ class Wav2XVector(HyperTorchModel):
             raise ValueError(f"batch_size must be positive, got {batch_size}")
         waves, padding = prepare_waveforms(x, x_lengths, self.channel_policy)
         self._check_minimum(waves, padding)
-        warn_if_silent(waves)
+        warn_about_signal(waves)
         lengths = [waves.size(1)] * waves.size(0) if padding is None else padding.host_lengths
         starts = [window_starts(length, window, shift) for length in lengths]
         pieces = [waves[i, s : min(s + window, lengths[i])] for i, item in enumerate(starts) for s in item]
@@ -318,7 +326,9 @@ class Wav2XVector(HyperTorchModel):
             ]
         )
         counts = [len(item) for item in starts]
-        times = [torch.tensor(window_times(n, window, shift, self.sample_frequency)) for n in lengths]
+        times = [
+            torch.tensor(window_times(n, window, shift, self.sample_frequency), dtype=torch.float64) for n in lengths
+        ]
         pad = torch.nn.utils.rnn.pad_sequence
         return SlidingEmbeddings(
             pad(list(embeds.split(counts)), batch_first=True),

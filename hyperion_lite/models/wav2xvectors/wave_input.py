@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 import torch
@@ -81,9 +82,15 @@ def _one_channel(x: torch.Tensor, policy: str | int) -> torch.Tensor:
     )
 
 
-def warn_if_silent(x: torch.Tensor) -> None:
-    """Log the items of ``x`` (batch, num_samples; zeros in the padding) that hold no signal at all."""
+def warn_about_signal(x: torch.Tensor) -> None:
+    """Log the items of ``x`` (batch, num_samples; zeros in the padding) that hold no signal at all, or NaN or infinity."""
     with torch.no_grad():
-        silent = torch.nonzero(x.abs().amax(dim=-1) == 0).flatten().tolist()
+        peaks = x.abs().amax(dim=-1).tolist()
+    silent = [index for index, peak in enumerate(peaks) if peak == 0]
     if silent:
         logger.warning("items %s of the batch are silent: their embeddings mean nothing", silent)
+    broken = [index for index, peak in enumerate(peaks) if not math.isfinite(peak)]
+    if broken:
+        logger.warning(
+            "items %s of the batch hold NaN or infinity among their valid samples: so will their embeddings", broken
+        )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 
+from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.margin_losses import LossType
@@ -93,6 +94,13 @@ class XVector(HeadChanges):
     valid_train_modes: ClassVar[Sequence[str]] = ("full", "frozen", "ft-embed-affine")
     # the configuration key that holds the encoder; None where its keys are flat
     encoder_key: ClassVar[str | None] = "encoder_cfg"
+
+    @classmethod
+    def nested_class(cls, key: str, value: Mapping[str, Any]) -> type[Configurable] | None:
+        """As in the base class; an encoder that no subclass fixes is found by its ``class_name``."""
+        if key == "encoder_cfg" and "class_name" in value:
+            return NetArch.class_by_name(str(value["class_name"]))
+        return super().nested_class(key, value)
 
     def __init__(
         self,
