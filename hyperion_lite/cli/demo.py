@@ -36,15 +36,19 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.seconds > 0:
         raise ConfigError(f"--seconds must be positive, got {args.seconds:g}")
-    logging.getLogger("hyperion_lite").setLevel(logging.WARNING)
     if args.data_only is not None:
         return _write_data(args.data_only)
     folder = Path(tempfile.mkdtemp(prefix="hyperion-lite-demo-")) if args.output is None else args.output
     folder.mkdir(parents=True, exist_ok=True)
     audio = Path(tempfile.mkdtemp(prefix="voices-", dir=folder))
+    # the bar and the results say what there is to say
+    package = logging.getLogger("hyperion_lite")
+    level = package.level
+    package.setLevel(logging.WARNING)
     try:
         result = _run(audio, folder, args.seconds, args.seed)
     finally:
+        package.setLevel(level)
         shutil.rmtree(audio, ignore_errors=True)
     if args.json:
         print(json.dumps(result))

@@ -87,7 +87,16 @@ def make_parser(class_name: str | None = DEFAULT_MODEL, finetune_class: str | No
     OptimizerFactory.add_class_args(parser, "trainer.optim")
     LRSchedulerFactory.add_class_args(parser, "trainer.lrsched")
     WDSchedulerFactory.add_class_args(parser, "trainer.wdsched")
+    _make_defaults_canonical(parser)
     return parser
+
+
+def _make_defaults_canonical(parser: ArgumentParser) -> None:
+    # a default of 10 where a number is expected reads back as 10.0
+    for action in parser._actions:
+        kinds = _alternatives(getattr(action, "_typehint", None) or action.type)
+        if type(action.default) is int and float in kinds and int not in kinds:
+            action.default = float(action.default)
 
 
 def takes_waveforms(model_class: Any) -> bool:
