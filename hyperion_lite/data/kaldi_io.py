@@ -131,6 +131,23 @@ def read_archive_item(position: ArchivePosition, id: str | None = None) -> tuple
     return None, np.asarray(item)
 
 
+def text_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Lines of a UTF-8 text file without white space at the ends, with their numbers (from 1). Empty lines are skipped.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ManifestError: a line is no UTF-8; names file and line.
+    """
+    with open(Path(path), "rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise ManifestError(f"{path}:{number}: not UTF-8 text ({error.reason})") from error
+            if line:
+                yield number, line
+
+
 def read_lines(path: str | os.PathLike[str], num_fields: int, rest: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Fields of a Kaldi text file, with the line number (from 1). Empty lines are skipped.
 
@@ -143,17 +160,8 @@ def read_lines(path: str | os.PathLike[str], num_fields: int, rest: bool = False
         FileNotFoundError: no such file.
         ManifestError: a line has another number of fields, or is no UTF-8; names file and line.
     """
-    with open(Path(path), "rb") as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise ManifestError(f"{path}:{number}: not UTF-8 text ({error.reason})") from error
-            if not line:
-                continue
-            fields = line.split(maxsplit=num_fields - 1) if rest else line.split()
-            if len(fields) != num_fields:
-                raise ManifestError(
-                    f"{path}:{number}: expected {num_fields} fields, found {len(fields)}: {line[:80]!r}"
-                )
-            yield number, fields
+    for number, line in text_lines(path):
+        fields = line.split(maxsplit=num_fields - 1) if rest else line.split()
+        if len(fields) != num_fields:
+            raise ManifestError(f"{path}:{number}: expected {num_fields} fields, found {len(fields)}: {line[:80]!r}")
+        yield number, fields

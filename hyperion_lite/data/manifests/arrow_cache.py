@@ -44,6 +44,8 @@ BATCH_ROWS = 1 << 19
 TABLE_FILE, DONE_FILE = "table.arrow", "complete.json"
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 _TAIL_BYTES = 1 << 16
+UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)
+"""Errors of opening a copy that is damaged."""
 
 
 class FileMaps:
@@ -133,18 +135,31 @@ def find_cached(source: Path, kind: str) -> CachedTable | None:
     """Map the copy of ``source``, if there is one that is not stale."""
     name = cache_name(source, kind)
     for folder in cache_folders(source):
-        if (folder / name / DONE_FILE).is_file():
-            # another process may be removing it as stale
-            with suppress(FileNotFoundError):
-                return open_cached(folder / name)
+        found = _open_intact(folder / name)
+        if found is not None:
+            return found
     return None
+
+
+def _open_intact(folder: Path) -> CachedTable | None:
+    # a copy that was cut or overwritten is as good as none: the manifest is there to make another one
+    if not (folder / DONE_FILE).is_file():
+        return None
+    try:
+        return open_cached(folder)
+    except FileNotFoundError:
+        # another process is removing it as stale; or a part of it is missing
+        return None
+    except UNREADABLE as error:
+        logger.warning("the memory-mapped copy %s is damaged and will be made again: %s", folder, error)
+        return None
 
 
 def open_cached(folder: Path) -> CachedTable:
     """Map a copy.
 
     Raises:
-        FileNotFoundError: it was removed.
+        FileNotFoundError: it was removed. Any other of :data:`UNREADABLE`: it is damaged.
     """
     description = json.loads((folder / DONE_FILE).read_text())
     maps = FileMaps()
@@ -178,8 +193,10 @@ def build_cached(
         try:
             parent.mkdir(parents=True, exist_ok=True)
             with _lock(parent / f".{name}.lock"):
-                if not (parent / name / DONE_FILE).is_file():
+                if _open_intact(parent / name) is None:
                     logger.info("making a memory-mapped copy of %s in %s", source, parent / name)
+                    if (parent / name).exists():
+                        shutil.rmtree(parent / name)
                     _publish(parent / name, make_batches(), num_rows, source)
                 _remove_stale(parent, name)
         except OSError as error:

@@ -16,6 +16,9 @@ from hyperion_lite.data.manifests.arrow_tools import as_chunked, is_text, to_tex
 
 _PANDAS_INDEX = re.compile(r"^(__index_level_\d+__|Unnamed: \d+|)$")
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+# where a column must hold numbers, every way to write one is read (.5, 1., +2, 007), and what other programs write for a missing one
+_NUMBER = r"^(?i)[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?$|^(?i)[-+]?(inf|infinity)$"
+_MISSING = ("", "nan", "na", "n/a", "null", "none")
 _DECIMAL = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$|^-?(nan|inf|NaN|Inf)$"
 
 TEXT_ATTRIBUTES = frozenset(
@@ -117,7 +120,10 @@ def normalise(
             columns[name] = _text_column(column, name, rules, file, bad)
         elif name in rules.floats or name in rules.integers:
             problems: list[BadValue] = []
-            number = to_number(column, name, name in rules.integers, problems)
+            try:
+                number = to_number(column, name, name in rules.integers, problems)
+            except ManifestError as error:
+                raise ManifestError(f"{file}: {error}" if file else str(error)) from error
             if problems and bad is None:
                 raise ManifestError(_bad_values_message(problems, file))
             if bad is not None:
@@ -164,15 +170,19 @@ def to_number(column: pa.ChunkedArray, name: str, integer: bool, problems: list[
     """A column as float64 (missing: NaN) or int64; what is no number is added to ``problems`` and becomes missing."""
     if is_text(column.type):
         text = pc.utf8_trim_whitespace(to_text(column))
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-        fine = pc.match_substring_regex(text, _DECIMAL)
+        missing = pc.is_in(pc.utf8_lower(text), value_set=pa.array(_MISSING))
+        text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
+        fine = pc.match_substring_regex(text, _NUMBER)
         if pc.any(pc.invert(fine)).as_py():
             for row in np.flatnonzero(pc.invert(fine).fill_null(False).to_numpy()):
                 problems.append(BadValue(int(row), name, str(text[int(row)].as_py())))
             text = pc.if_else(fine, text, pa.scalar(None, pa.string()))
         number = as_chunked(text).cast(pa.float64())
     else:
-        number = column.cast(pa.float64())
+        try:
+            number = column.cast(pa.float64())
+        except pa.ArrowException as error:
+            raise ManifestError(f"column {name!r} must hold numbers, it holds {column.type}") from error
     if integer:
         values = number.fill_null(0.0).to_numpy()
         for row in np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)))):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from hyperion_lite.core.errors import ManifestError
+from hyperion_lite.data.kaldi_io import text_lines
 from hyperion_lite.data.manifests.arrow_tools import to_text
 from hyperion_lite.data.manifests.table_io import read_table, table_format, write_table
-from hyperion_lite.data.manifests.trial_io import MODEL_NAMES, SEGMENT_NAMES, find_column
+from hyperion_lite.data.manifests.trial_io import MODEL_NAMES, SEGMENT_NAMES, find_column, first_line, names_columns
 
 
 class EnrollmentMap:
@@ -56,6 +57,7 @@ class EnrollmentMap:
         if table_format(target) == "text" and sep is None and not _is_table(target):
             return cls(_read_lines(target), path, check)
         table = read_table(target, sep)
+        table = table.rename_columns([name.strip() for name in table.column_names])
         model = find_column(table.column_names, (*MODEL_NAMES, "id", "speaker"))
         segment = find_column(table.column_names, tuple(name for name in SEGMENT_NAMES if name != model))
         if model is None or segment is None:
@@ -138,20 +140,16 @@ class EnrollmentMap:
 
 
 def _is_table(path: Path) -> bool:
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline()
-    if not first.strip():
-        raise ManifestError(f"{path}: is empty, an enrolment map was expected")
+    first = first_line(path, "an enrolment map")
     return "," in first or (path.suffix.lower() == ".tsv" and "\t" in first)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            fields = line.split()
-            if len(fields) == 1:
-                raise ManifestError(
-                    f"{path}:{number}: expected `model segment [segment ...]`, found {fields[0]!r} alone"
-                )
-            for segment in fields[1:]:
-                yield fields[0], segment
+    for place, (number, line) in enumerate(text_lines(path)):
+        fields = line.split()
+        if len(fields) == 1:
+            raise ManifestError(f"{path}:{number}: expected `model segment [segment ...]`, found {fields[0]!r} alone")
+        if place == 0 and len(fields) == 2 and names_columns(fields):
+            continue
+        for segment in fields[1:]:
+            yield fields[0], segment

@@ -68,7 +68,7 @@ def hash_text(column: pa.ChunkedArray) -> np.ndarray:
 
 def hash_one(text: str) -> int:
     """The hash of one id, equal to that of :func:`hash_text`, without arrays."""
-    value, power, data = 0, 1, text.encode("utf-8")
+    value, power, data = 0, 1, text.encode("utf-8", "surrogatepass")
     for byte in data:
         value += (byte + 1) * power
         power = power * _MULTIPLIER & _MASK

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from hyperion_lite.core.config import nearest
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.manifests import arrow_tools
-from hyperion_lite.data.manifests.arrow_cache import CachedTable, open_cached
+from hyperion_lite.data.manifests.arrow_cache import UNREADABLE, CachedTable, open_cached
 from hyperion_lite.data.manifests.columns import ColumnRules, normalise
 from hyperion_lite.data.manifests.id_index import IdIndex
 from hyperion_lite.data.manifests.open_table import CACHED_ROWS, open_table
@@ -105,7 +105,11 @@ class InfoTable:
         """Copy a DataFrame; an index called ``id`` becomes the column of that name."""
         if frame.index.name is not None and frame.index.name not in frame.columns:
             frame = frame.reset_index()
-        return cls(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None), file)
+        try:
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        except pa.ArrowException as error:
+            raise ManifestError(f"a column mixes types: {'; '.join(map(str, error.args))}") from error
+        return cls(table.replace_schema_metadata(None), file)
 
     @classmethod
     def from_rows(cls: type[_T], rows: Iterable[Mapping[str, Any]], file: str | os.PathLike[str] | None = None) -> _T:
@@ -114,7 +118,13 @@ class InfoTable:
         names = list(dict.fromkeys(name for row in listed for name in row))
         if not listed:
             names = list(cls.rules.required)
-        return cls(pa.table({name: pa.array([row.get(name) for row in listed]) for name in names}), file)
+        columns: dict[str, pa.Array] = {}
+        for name in names:
+            try:
+                columns[name] = pa.array([row.get(name) for row in listed])
+            except (pa.ArrowException, UnicodeEncodeError) as error:
+                raise ManifestError(f"column {name!r} cannot be stored: {error}") from error
+        return cls(pa.table(columns), file)
 
     # --- rows and columns
 
@@ -387,9 +397,9 @@ class InfoTable:
             return
         try:
             cached = open_cached(state["folder"])
-        except FileNotFoundError as error:
+        except UNREADABLE as error:
             raise ManifestError(
-                f"{state['file']}: its memory-mapped copy {state['folder']} is gone, because the manifest changed while it was in use; "
-                "start again"
+                f"{state['file']}: its memory-mapped copy {state['folder']} is gone or damaged, as when the manifest "
+                "changed while it was in use; start again"
             ) from error
         self._set(cached.table, state["file"], cached)

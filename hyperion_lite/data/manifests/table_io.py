@@ -6,7 +6,7 @@ import csv
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ TableFormat = Literal["text", "parquet", "arrow"]
 
 _ARROW_SUFFIXES = frozenset({".arrow", ".feather", ".ipc"})
 _PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
+_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 24, 1 << 30
 _MAGIC: dict[bytes, TableFormat] = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 
 
@@ -46,23 +47,31 @@ def separator_of(path: Path, header: str) -> str:
     return ","
 
 
-def read_header(path: Path, sep: str | None = None) -> tuple[list[str], str]:
-    """Column names and separator of a text table.
+class TextHeader(NamedTuple):
+    """First lines of a text table: names of the columns, separator, and how many lines stand before the first row."""
+
+    names: list[str]
+    sep: str
+    num_lines: int
+
+
+def read_header(path: Path, sep: str | None = None) -> TextHeader:
+    """Column names and separator of a text table; empty lines before the header are passed over.
 
     Raises:
         ManifestError: empty, or not text.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
+            number, line = next(((n, line) for n, line in enumerate(file, 1) if line.strip()), (0, ""))
     except UnicodeDecodeError as error:
         raise ManifestError(
             f"{path}: is not UTF-8 text, Parquet or Arrow ({error.reason} at byte {error.start})"
         ) from error
-    if not line.strip():
+    if not number:
         raise ManifestError(f"{path}: is empty; a header line with the names of the columns was expected")
     sep = sep or separator_of(path, line)
-    return next(csv.reader([line], delimiter=sep)), sep
+    return TextHeader(next(csv.reader([line], delimiter=sep)), sep, number)
 
 
 def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str], None] | None = None) -> pa.Table:
@@ -79,7 +88,7 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
     """
     import pyarrow.csv as pa_csv
 
-    names, sep = read_header(path, sep)
+    names, sep, num_lines = read_header(path, sep)
     if len(set(names)) < len(names):
         raise ManifestError(f"{path}: a column name occurs twice: {names}")
 
@@ -98,14 +107,18 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
         column_types={name: pa.string() for name in names}, null_values=[""], strings_can_be_null=True
     )
     # row numbers are known only where one thread reads
-    read = pa_csv.ReadOptions(use_threads=on_bad_row is None, block_size=1 << 24, column_names=names, skip_rows=1)
+    read = pa_csv.ReadOptions(
+        use_threads=on_bad_row is None, block_size=_BLOCK_BYTES, column_names=names, skip_rows=num_lines
+    )
     try:
         return pa_csv.read_csv(path, read, parse(False), convert)
     except pa.ArrowInvalid as error:
-        if "Empty CSV" in str(error):
+        # the second: no line break after the header
+        if "Empty CSV" in str(error) or "Could not skip initial" in str(error):
             return pa.table({name: pa.array([], pa.string()) for name in names})
         try:
-            # slower, but a quoted text may hold a line break
+            # slower, but a quoted text may hold a line break, and a line may be longer than a block
+            read.block_size = min(max(_BLOCK_BYTES, path.stat().st_size + 1), _MAX_BLOCK_BYTES)
             return pa_csv.read_csv(path, read, parse(True), convert)
         except pa.ArrowInvalid:
             raise ManifestError(f"{path}: {error}") from error

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.errors import ManifestError
+from hyperion_lite.data.kaldi_io import text_lines
 from hyperion_lite.data.manifests.arrow_tools import as_chunked, to_text
 from hyperion_lite.data.manifests.table_io import read_table, table_format, write_table
 
@@ -44,6 +45,7 @@ def read_trials(path: Path, sep: str | None = None) -> TrialColumns:
     if table_format(path) == "text" and sep is None and not _has_header(path):
         return _read_lines(path)
     table = read_table(path, sep)
+    table = table.rename_columns([name.strip() for name in table.column_names])
     model, segment = find_column(table.column_names, MODEL_NAMES), find_column(table.column_names, SEGMENT_NAMES)
     if model is None or segment is None:
         raise ManifestError(f"{path}: a trial list needs columns modelid and segmentid; it has {table.column_names}")
@@ -57,26 +59,38 @@ def read_trials(path: Path, sep: str | None = None) -> TrialColumns:
 
 
 def _has_header(path: Path) -> bool:
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline().strip()
-    if not first:
-        raise ManifestError(f"{path}: is empty, a trial list was expected")
+    first = first_line(path, "a trial list")
     names = first.replace("\t", ",").split(",")
     return len(names) > 1 and (find_column(names, MODEL_NAMES) is not None or "," in first)
 
 
+def first_line(path: Path, what: str) -> str:
+    """First line of a text file that is not empty; ``what`` the file should be is for messages.
+
+    Raises:
+        ManifestError: there is none, or it is no UTF-8.
+    """
+    for _, line in text_lines(path):
+        return line
+    raise ManifestError(f"{path}: is empty, {what} was expected")
+
+
+def names_columns(fields: list[str]) -> bool:
+    """Whether the first line of a list, split at white space, is a header rather than an entry."""
+    return fields[0] in MODEL_NAMES and fields[1:2] != [] and fields[1] in SEGMENT_NAMES
+
+
 def _read_lines(path: Path) -> TrialColumns:
     rows: list[list[str]] = []
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            fields = line.split()
-            if not fields:
-                continue
-            if len(fields) not in (2, 3) or (rows and len(fields) != len(rows[0])):
-                raise ManifestError(
-                    f"{path}:{number}: expected `model segment [target|nontarget]`, found {line.strip()[:80]!r}"
-                )
-            rows.append(fields)
+    for number, line in text_lines(path):
+        fields = line.split()
+        if len(fields) not in (2, 3) or (rows and len(fields) != len(rows[0])):
+            raise ManifestError(f"{path}:{number}: expected `model segment [target|nontarget]`, found {line[:80]!r}")
+        rows.append(fields)
+    if names_columns(rows[0]):
+        header, *rows = rows
+        if not rows:
+            raise ManifestError(f"{path}: holds no trial after its header {' '.join(header)!r}")
     if len(rows[0]) == 2:
         return TrialColumns(pa.array([r[0] for r in rows]), pa.array([r[1] for r in rows]), None)
     # some lists put the label first: `1 model segment`

@@ -43,6 +43,20 @@ class VADSet(InfoTable):
             raise ManifestError(
                 f"{self.where}a VAD manifest needs start and duration, or storage_path; it has {self.column_names}"
             )
+        else:
+            bad = self.bad_intervals()
+            if len(bad):
+                row = int(bad[0])
+                start, duration = self.column("start")[row], self.column("duration")[row]
+                raise ManifestError(
+                    f"{self.where}row {row + 1}: {self.ids[row]!r}: an interval needs a start and a duration of at least 0, found "
+                    f"{start} and {duration}"
+                )
+
+    def bad_intervals(self) -> np.ndarray:
+        """Rows (n,) int64 whose interval is no stretch of time: missing, infinite or negative numbers."""
+        start, duration = self.column("start"), self.column("duration")
+        return np.flatnonzero(~(np.isfinite(start) & np.isfinite(duration) & (duration >= 0)))
 
     @property
     def has_frames(self) -> bool:

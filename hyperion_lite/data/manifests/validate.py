@@ -318,3 +318,6 @@ def _check_vad(vad: LooseTable, segments: LooseTable, problems: list[Problem]) -
             problems.append(
                 vad.problem("bad duration", row, f"duration {table.column('duration')[row]} s; it must be above 0")
             )
+    if not table.has_frames and table.has("start"):
+        for row in np.flatnonzero(~np.isfinite(table.column("start"))):
+            problems.append(vad.problem("bad start", row, f"start {table.column('start')[row]} s; a number is needed"))

@@ -278,3 +278,40 @@ def test_workers_share_a_large_manifest(large: Path, method: str) -> None:
         assert private < 8
         # a forked process first maps the libraries it touches, which also count as resident
         assert resident < 12 or method == "fork"
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "overwritten", "gone"])
+def test_a_damaged_copy_is_made_again(path: Path, damage: str) -> None:
+    whole = SegmentSet.from_file(path).to_pandas()
+    (copy,) = (path.parent / FOLDER_NAME).iterdir()
+    for name in sorted(file.name for file in copy.iterdir()):
+        file = copy / name
+        content = file.read_bytes()
+        # a new file, as the old one is mapped
+        file.unlink()
+        if damage != "gone":
+            file.write_bytes(
+                {"cut": content[: len(content) // 2], "emptied": b"", "overwritten": b"\xfe" * 999}[damage]
+            )
+        opened = SegmentSet.from_file(path)
+        assert opened.to_pandas().equals(whole)
+        assert opened["spk007-utt00000007"]["speaker"] == "spk007"
+        assert copies(path.parent / FOLDER_NAME) == [copy.name]
+
+
+def test_a_damaged_copy_that_cannot_be_replaced_is_left_alone(path: Path, tmp_path: Path) -> None:
+    SegmentSet.from_file(path)
+    (copy,) = (path.parent / FOLDER_NAME).iterdir()
+    (copy / "table.arrow").unlink()
+    (copy / "table.arrow").write_bytes(b"no table")
+    folder = path.parent / FOLDER_NAME
+    folder.chmod(0o500)
+    copy.chmod(0o500)
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        assert len(SegmentSet.from_file(path)) == ROWS
+        assert (copy / "table.arrow").read_bytes() == b"no table"
+    finally:
+        folder.chmod(0o700)
+        copy.chmod(0o700)
