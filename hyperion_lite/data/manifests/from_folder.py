@@ -85,6 +85,12 @@ def dataset_from_folder(
     files = find_audio(base, suffixes)
     if not files:
         raise FileNotFoundError(f"no audio files ({', '.join(suffixes)}) below {base}")
+    for file in files:
+        try:
+            os.fspath(file).encode()
+        except UnicodeEncodeError:
+            # a table could not hold it
+            raise ManifestError(f"{os.fsencode(file)!r}: the name of the file is not UTF-8; rename it") from None
     columns = {
         "id": pa.array(ids_of_files([file.relative_to(base) for file in files]), pa.string()),
         "storage_path": pa.array([os.path.abspath(file) for file in files], pa.string()),

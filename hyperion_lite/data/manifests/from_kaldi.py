@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -57,6 +58,8 @@ def dataset_from_kaldi(
         reader = AudioReader(allow_pipes=allow_pipes)
         recordings = with_durations(recordings, reader, num_jobs, progress, skip_bad)
     segments = _segments(base, recordings, skip_bad)
+    if len(segments) == 0:
+        raise ManifestError(f"{base}: holds no usable segment (of {len(recordings)} recordings in wav.scp)")
     vad = _vad(base) if (base / "vad.scp").is_file() else None
     dataset = HyperDataset.from_segments(segments, recordings)
     return HyperDataset(segments, recordings, dataset.classes, vad=vad)
@@ -146,6 +149,12 @@ def _read_segments(path: Path) -> tuple[list[str], list[str], np.ndarray, np.nda
             rows.append((fields[0], fields[1], float(fields[2]), float(fields[3])))
         except ValueError:
             raise ManifestError(f"{path}:{number}: start and end must be numbers, found {fields[2:]}") from None
+        start, end = rows[-1][2:]
+        if not (0 <= start < math.inf and (start < end < math.inf or end == -1)):
+            raise ManifestError(
+                f"{path}:{number}: segment {fields[0]!r} from {fields[2]} to {fields[3]}: the end must come after the start, which must "
+                "be 0 or more; -1 is the end of the recording"
+            )
     return [r[0] for r in rows], [r[1] for r in rows], np.array([r[2] for r in rows]), np.array([r[3] for r in rows])
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from hyperion_lite.core.errors import ManifestError
+from hyperion_lite.core.errors import HyperionLiteError, ManifestError
 from hyperion_lite.data.audio_errors import PipeRefusedError
 from hyperion_lite.data.manifests.hyper_dataset import HyperDataset
 from hyperion_lite.data.manifests.recording_set import RecordingSet
@@ -47,18 +49,32 @@ def dataset_from_lhotse(
         raise ManifestError(f"{manifest}: holds no recordings or cuts")
     if "sources" in entries[0][1]:
         for line, entry in entries:
-            reader.add_recording(line, entry)
+            with _malformed(f"{manifest}:{line}"):
+                reader.add_recording(line, entry)
         if supervisions is not None:
             for line, entry in _read_entries(Path(supervisions)):
-                reader.add_supervision(f"{supervisions}:{line}", entry)
+                with _malformed(f"{supervisions}:{line}"):
+                    reader.add_supervision(f"{supervisions}:{line}", entry)
         else:
             reader.whole_recordings()
     elif supervisions is not None:
         raise ManifestError(f"{manifest}: holds no recordings; supervisions belong to recordings, cuts have their own")
     else:
         for line, entry in entries:
-            reader.add_cut(line, entry)
+            with _malformed(f"{manifest}:{line}"):
+                reader.add_cut(line, entry)
     return reader.dataset()
+
+
+@contextmanager
+def _malformed(where: str) -> Iterator[None]:
+    # JSON can hold anything anywhere: null for a list, a text for a number
+    try:
+        yield
+    except HyperionLiteError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"{where}: not as lhotse writes it: {type(error).__name__}: {error}") from error
 
 
 def _read_entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -72,7 +88,7 @@ def _read_entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             else:
                 loaded = json.load(file)
                 lines = list(enumerate(loaded if isinstance(loaded, list) else [loaded], 1))
-    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ManifestError(f"{path}: is no JSON: {error}") from error
     for number, entry in lines:
         if not isinstance(entry, dict) or "id" not in entry:
@@ -118,7 +134,7 @@ class _Reader:
             "sample_freq": entry.get("sampling_rate"),
             "duration": entry.get("duration"),
         }
-        self.channels[entry["id"]] = source.get("channels") or [0]
+        self.channels[entry["id"]] = list(source.get("channels") or [0])
         known = self.recordings.setdefault(entry["id"], row)
         if known != row:
             raise ManifestError(f"{where}: recording {entry['id']!r} occurs twice, with different values")
