@@ -26,7 +26,8 @@ class ResumableLoader:
 
     Each ``iter()`` runs through the current epoch, from the restored position on the first time. Choose the next epoch with
     :meth:`set_epoch`. An iterator that is given up leaves the position where it was; the next one begins the epoch anew, unless
-    :meth:`set_epoch` or :meth:`load_state_dict` is called.
+    :meth:`set_epoch` or :meth:`load_state_dict` is called. There is one position, that of the newest iterator: an older one cannot be
+    continued.
 
     Attributes:
         dataset: what is read.
@@ -37,6 +38,7 @@ class ResumableLoader:
         self.dataset = dataset
         self.sampler = sampler
         self._consumed = sampler.batch
+        self._newest = 0
         # a generator of its own, so that making an iterator draws nothing from the random state that training uses
         generator = torch.Generator().manual_seed(sampler.seed)
         self._loader: DataLoader[Any] = DataLoader(
@@ -76,11 +78,22 @@ class ResumableLoader:
     def __iter__(self) -> Iterator[Any]:
         begin = self.sampler.start_batch
         self._consumed = begin
-        return self._iterate(begin, iter(self._loader))
+        self._newest += 1
+        return self._iterate(begin, iter(self._loader), self._newest)
 
-    def _iterate(self, begin: int, batches: Iterator[Any]) -> Iterator[Any]:
-        for index, batch in enumerate(batches, begin + 1):
-            self._consumed = index
+    def _iterate(self, begin: int, batches: Iterator[Any], number: int) -> Iterator[Any]:
+        while True:
+            if number != self._newest:
+                # the workers that are kept serve one iterator: two would silently share the batches between them
+                raise RuntimeError(
+                    "this iterator of the loader was replaced by a newer one; make a second loader to read two at a time"
+                )
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            begin += 1
+            self._consumed = begin
             yield batch
 
     def account(self) -> EpochAccount:

@@ -101,6 +101,21 @@ def test_position_is_what_was_taken_even_in_the_middle_of_persistent_workers() -
     assert loader.account().num_batches == len(whole)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_that_a_newer_one_replaced_says_so(workers: int) -> None:
+    dataset = fake_dataset(40)
+    loader = make_loader(dataset, sampler_of(dataset), workers)
+    whole = plain(epoch_of(sampler_of(dataset), 0))
+    older, unused, newer = iter(loader), iter(loader), None
+    for iterator in (older, unused):
+        if iterator is unused:
+            newer = iter(loader)
+        with pytest.raises(RuntimeError, match="replaced by a newer one"):
+            next(iterator)
+    assert newer is not None and list(newer) == whole
+    assert loader.batch == len(whole)
+
+
 def test_state_at_the_end_of_an_epoch_leaves_nothing_of_it() -> None:
     dataset = fake_dataset(40)
     loader = make_loader(dataset, sampler_of(dataset))
