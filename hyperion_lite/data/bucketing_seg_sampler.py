@@ -25,7 +25,7 @@ class BucketingSegSampler(SegSampler):
         base_sampler: what is bucketed: ``"seg_sampler"``.
         num_buckets: number of buckets; with more of them, batches are more uniform and less random.
         min_batch_size: smallest number of segments of a global batch.
-        max_batch_size: largest number of segments of a global batch. Without any maximum, ``min_batch_size`` or 1.
+        max_batch_size: largest number of segments of a global batch. Without any maximum, ``min_batch_size``, or 1 (2 with ``shuffle``).
         max_batch_length: largest (number of segments) x (longest segment) of a global batch, in the unit of the lengths.
         length_name: column of the lengths.
         max_batches_per_epoch: batches of an epoch, counted over all ranks.

@@ -31,7 +31,7 @@ class ClassWeightedRandomSegChunkSampler(RandomChunkSampler):
         min_chunk_length: shortest chunk, in the unit of the lengths.
         max_chunk_length: longest chunk; by default ``min_chunk_length``.
         min_batch_size: smallest number of chunks of a global batch. Without any
-            maximum, the number of longest chunks that fill a batch.
+            maximum, the number of longest chunks that fill a batch (default: a group, at least 2).
         max_batch_size: largest number of chunks of a global batch.
         max_batch_length: largest (number of chunks) x (length) of a global batch.
         num_chunks_per_seg_epoch: length of an epoch, in chunks for each usable segment; ``"auto"``: as many as its length holds.
@@ -100,7 +100,7 @@ class ClassWeightedRandomSegChunkSampler(RandomChunkSampler):
         self.num_segs_per_class, self.num_chunks_per_seg = num_segs_per_class, num_chunks_per_seg
         self.num_hard_prototypes = num_hard_prototypes
         if max_batch_size is None and max_batch_length is None:
-            min_batch_size = max(min_batch_size or 1, self.group_size)
+            min_batch_size = max(2 if min_batch_size is None else min_batch_size, self.group_size)
         options = chunk_batch_options(
             chunks, min_batch_size, max_batch_size, max_batch_length, max_batches_per_epoch, size_multiple
         )

@@ -32,7 +32,7 @@ class SegChunkSampler(SegSampler):
         base_sampler: what makes batches of the chunks: ``"seg_sampler"`` or ``"bucketing_seg_sampler"``.
         num_buckets: number of buckets of a ``"bucketing_seg_sampler"``.
         min_batch_size: smallest number of chunks of a global batch.
-        max_batch_size: largest number of chunks of a global batch. Without any maximum, ``min_batch_size`` or 1.
+        max_batch_size: largest number of chunks of a global batch. Without any maximum, ``min_batch_size``, or 1 (2 with ``shuffle``).
         max_batch_length: largest (number of chunks) x (longest chunk) of a global batch, in the unit of the lengths.
         length_sampling: ``"uniform"``: chunks of any length between the limits; ``"maximum"``: as long as possible.
         short_policy: what to do with segments shorter than ``min_chunk_length``: ``"drop"``, ``"pad"`` with zeros to

@@ -21,7 +21,7 @@ class SegSampler(HyperSampler):
     Args:
         segments: a ``SegmentSet``, or a data set that has one.
         min_batch_size: smallest number of segments of a global batch.
-        max_batch_size: largest number of segments of a global batch. Without any maximum, ``min_batch_size`` or 1.
+        max_batch_size: largest number of segments of a global batch. Without any maximum, ``min_batch_size``, or 1 (2 with ``shuffle``).
         max_batch_length: largest (number of segments) x (longest segment) of a global batch, in the unit of the lengths.
         length_name: column of the lengths.
         max_batches_per_epoch: batches of an epoch, counted over all ranks.
@@ -59,7 +59,7 @@ class SegSampler(HyperSampler):
         num_replicas: int | None = None,
     ) -> None:
         if max_batch_size is None and max_batch_length is None:
-            max_batch_size = min_batch_size or 1
+            max_batch_size = min_batch_size or (2 if shuffle else 1)
         options = BatchOptions(min_batch_size, max_batch_size, max_batch_length, max_batches_per_epoch, size_multiple)
         self.drop_last = drop_last and not sample_all_segments
         self.sample_all_segments = sample_all_segments

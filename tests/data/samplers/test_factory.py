@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hyperion_lite.core.parser import ArgumentParser
@@ -88,3 +90,18 @@ def test_command_line_options() -> None:
         other = ArgumentParser(exit_on_error=False)
         sampler_class.add_class_args(other, "s")
         assert "s.max_batch_size" in other.option_names()
+
+
+@pytest.mark.parametrize(
+    ("sampler_type", "options"),
+    [
+        ("seg_sampler", {"shuffle": True}),
+        ("bucketing_seg_sampler", {"shuffle": True}),
+        ("seg_chunk_sampler", {"shuffle": True, "min_chunk_length": 2.0}),
+        ("class_weighted_random_seg_chunk_sampler", {"min_chunk_length": 2.0, "class_name": "speaker"}),
+    ],
+)
+def test_training_without_any_limit_has_no_batches_of_one(sampler_type: str, options: dict[str, Any]) -> None:
+    sampler = SegSamplerFactory.create(fake_dataset(31), sampler_type=sampler_type, **options)
+    assert min(len(batch) for batch in sampler) >= 2
+    assert len(next(iter(SegSamplerFactory.create(fake_dataset(31), sampler_type="seg_sampler")))) == 1
