@@ -83,12 +83,14 @@ class ModelTester:
     def chunks(self) -> None:
         """In chunks, an item's embedding is the same alone and in a padded batch."""
         model = self.model
-        items = [make_item(model, minimum_length(model) + extra, i) for i, extra in enumerate((40000, 26000))]
+        frames = max(model.xvector.encoder_net.min_chunk_length + 8, 60)
+        seconds = frames * model.feats.frame_shift_samples / model.sample_frequency
+        items = [make_item(model, round(n * seconds * model.sample_frequency), i) for i, n in enumerate((2.3, 1.4))]
         x, lengths = pad_items(items, float("nan"))
         with torch.no_grad():
-            batch = model.extract_embed(x, x_lengths=lengths, chunk_length=1.2)
+            batch = model.extract_embed(x, x_lengths=lengths, chunk_length=seconds)
             for i, item in enumerate(items):
-                alone = model.extract_embed(item[None], chunk_length=1.2)
+                alone = model.extract_embed(item[None], chunk_length=seconds)
                 assert relative_error(batch[i], alone[0]) <= 1e-5
 
     def shapes_and_determinism(self) -> None:
