@@ -22,8 +22,7 @@ class Overflowing(SmallTrainer):
         loss, metrics = super().compute_loss(batch)
         if self.module.training and self.overflows:
             self.overflows -= 1
-            weight = self.module.out.weight
-            loss = loss + (weight.float() * 0).exp().sum() * 0 + Blow.apply(weight).sum()
+            loss = loss + Blow.apply(self.module.out.weight).sum()
         return loss, metrics
 
 
