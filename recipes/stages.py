@@ -84,14 +84,14 @@ def trials_by_source(segments: SegmentSet, most: int = 100_000) -> dict[str, Tri
         groups.setdefault(source_of(str(speaker)), []).append((str(id), str(speaker)))
     keys = {}
     for source, members in sorted(groups.items()):
-        key = _thinned(all_pairs([m[0] for m in members], [m[1] for m in members], most), most)
+        key = thinned(all_pairs([m[0] for m in members], [m[1] for m in members], most), most)
         if key.num_targets and key.num_nontargets:
             keys[source] = key
     return keys
 
 
-def _thinned(key: TrialKey, most: int, seed: int = 0) -> TrialKey:
-    """At most ``most`` trials, targets and others in half where there are enough."""
+def thinned(key: TrialKey, most: int, seed: int = 0) -> TrialKey:
+    """At most ``most`` trials of ``key``, targets and others in half where there are enough."""
     rng = np.random.default_rng(seed)
     kept = []
     for rows in (np.flatnonzero(key.target), np.flatnonzero(~key.target)):
@@ -103,7 +103,7 @@ def _thinned(key: TrialKey, most: int, seed: int = 0) -> TrialKey:
 
 def joined(keys: Sequence[TrialKey], most_each: int) -> TrialKey:
     """Trials of several lists in one, at most so many of each."""
-    thinned = [_thinned(key, most_each) for key in keys]
+    thinned = [thinned(key, most_each) for key in keys]
     return TrialKey.from_pairs(
         [(*pair, bool(target)) for key in thinned for pair, target in zip(key, key.target, strict=True)]
     )
