@@ -17,6 +17,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ BATCH_ROWS = 1 << 19
 TABLE_FILE, DONE_FILE = "table.arrow", "complete.json"
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 _TAIL_BYTES = 1 << 16
+_LEFTOVER_AGE = 24 * 3600.0
 UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)
 """Errors of opening a copy that is damaged."""
 
@@ -192,7 +194,8 @@ def build_cached(
     for parent in cache_folders(source):
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            with _lock(parent / f".{name}.lock"):
+            with _lock(parent / f".{name}.lock") as locked:
+                _remove_leftovers(parent, name, locked)
                 if _open_intact(parent / name) is None:
                     logger.info("making a memory-mapped copy of %s in %s", source, parent / name)
                     if (parent / name).exists():
@@ -209,17 +212,41 @@ def build_cached(
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        if fcntl is not None:
-            # some network file systems have no locks
-            with suppress(OSError):
+def _lock(path: Path) -> Iterator[bool]:
+    # gives whether this process alone holds the lock: some file systems, and some platforms, have none
+    file = open(path, "w")  # noqa: SIM115 - closed below
+    try:
+        locked = False
+        while fcntl is not None:
+            try:
                 fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError:
+                break
+            with suppress(FileNotFoundError):
+                locked = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            if locked:
+                break
+            # whoever held it has removed the file meanwhile: a lock on that holds nobody off
+            file.close()
+            file = open(path, "w")  # noqa: SIM115
         try:
-            yield
+            yield locked
         finally:
             with suppress(OSError):
                 path.unlink()
+    finally:
+        file.close()
+
+
+def _remove_leftovers(parent: Path, name: str, locked: bool) -> None:
+    # of processes that were killed while they made a copy of this file; who holds the lock knows that nobody is making this one
+    prefix = name.rpartition("-")[0] + "-"
+    for entry in list(parent.iterdir()):
+        if not (is_temporary(entry) and entry.name.startswith(prefix)):
+            continue
+        with suppress(OSError):
+            if (locked and entry.name.startswith(name)) or time.time() - entry.stat().st_mtime > _LEFTOVER_AGE:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _publish(target: Path, batches: Iterable[pa.Table], num_rows: int, source: Path) -> None:

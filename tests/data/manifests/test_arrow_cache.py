@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hyperion_lite.core.atomic import TEMPORARY_MARK
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.manifests import SegmentSet, arrow_cache, open_table
 from hyperion_lite.data.manifests.arrow_cache import CACHE_VARIABLE, FOLDER_NAME
@@ -315,3 +316,18 @@ def test_a_damaged_copy_that_cannot_be_replaced_is_left_alone(path: Path, tmp_pa
     finally:
         folder.chmod(0o700)
         copy.chmod(0o700)
+
+
+def test_what_a_killed_process_left_is_removed(path: Path) -> None:
+    SegmentSet.from_file(path)
+    folder = path.parent / FOLDER_NAME
+    (copy,) = folder.iterdir()
+    name, other = copy.name, f"segments.parquet-SegmentSet-{'0' * 20}"
+    for leftover in (f"{name}{TEMPORARY_MARK}a", f"{other}{TEMPORARY_MARK}old", f"{other}{TEMPORARY_MARK}new"):
+        (folder / leftover).mkdir()
+        (folder / leftover / "table.arrow").write_bytes(b"half")
+    os.utime(folder / f"{other}{TEMPORARY_MARK}old", (0, 0))
+    (copy / "complete.json").unlink()
+    assert len(SegmentSet.from_file(path)) == ROWS
+    # another process may be at work for another state of the file
+    assert copies(folder) == sorted([name, f"{other}{TEMPORARY_MARK}new"])
