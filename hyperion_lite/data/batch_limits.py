@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
+            kind = "number" if name == "max_batch_length" else "whole number"
+            wanted = (int, float, np.integer, np.floating) if kind == "number" else (int, np.integer)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, wanted)):
+                raise ValueError(f"{name} must be a {kind}, got {value!r}")
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive, got {value}; leave it out for no limit")
         for name in ("min_batch_size", "size_multiple"):
@@ -76,6 +81,18 @@ class Limits:
     def to_state(self) -> dict[str, Any]:
         """Plain types, for a sampler's state."""
         return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Limits:
+        """What :meth:`to_state` gave.
+
+        Raises:
+            ValueError: it is not that.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(state) != names:
+            raise ValueError(f"the limits of a sampler's state must be {sorted(names)}, found {sorted(state)}")
+        return cls(**state)
 
     @property
     def max_items(self) -> int:

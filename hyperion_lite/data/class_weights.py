@@ -154,6 +154,8 @@ def _to_table_order(
 def _power(weights: np.ndarray, exponent: float, present: np.ndarray) -> np.ndarray:
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ValueError("the weights of the classes must be numbers of at least 0")
+    if not np.isfinite(exponent):
+        raise ValueError(f"weight_exponent must be a finite number, got {exponent}")
     usable = present & (weights > 0)
     if not usable.any():
         raise ValueError(

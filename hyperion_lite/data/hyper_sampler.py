@@ -308,7 +308,7 @@ class HyperSampler(Configurable, Sampler[list[SamplerKey]]):
             ValueError: another configuration or manifest (names what differs), or limits that the ranks cannot share.
         """
         check_state(state, self._identity(), type(self).__name__)
-        saved = Limits(**state["limits"])
+        saved = Limits.from_state(state["limits"])
         check_resumable(saved, self.options, self.world_size, int(state["world_size"]), self._longest_item())
         self.set_epoch(int(state["epoch"]), int(state["batch"]))
         self._adopted_limits = saved

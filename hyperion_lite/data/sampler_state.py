@@ -27,6 +27,8 @@ def check_state(state: Mapping[str, Any], document: Mapping[str, Any], what: str
     Raises:
         ValueError: names what differs.
     """
+    if not isinstance(state, Mapping):
+        raise ValueError(f"this is not the state of a sampler but a {type(state).__name__}")
     missing = [key for key in ("epoch", "batch", "config", "config_hash", "limits", "world_size") if key not in state]
     if missing:
         raise ValueError(
@@ -36,6 +38,9 @@ def check_state(state: Mapping[str, Any], document: Mapping[str, Any], what: str
         raise ValueError(
             f"the sampler state has version {state['version']}, this release reads up to {STATE_VERSION}; update it"
         )
+    for key in ("config", "limits"):
+        if not isinstance(state[key], Mapping):
+            raise ValueError(f"this is not the state of a sampler: {key} is {state[key]!r}")
     if state["config_hash"] == config_hash(document):
         return
     raise ValueError(

@@ -54,9 +54,10 @@ class SegmentView:
         Raises:
             ValueError: a value is NaN, infinite, zero or negative; names the first segment.
         """
+        column = self.column(name)
         try:
-            values = np.asarray(self.column(name), dtype=np.float64)
-        except TypeError as error:
+            values = np.asarray(column, dtype=np.float64)
+        except (TypeError, ValueError) as error:
             raise ValueError(f"column {name!r} of {self.name} does not hold numbers") from error
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):

@@ -105,3 +105,29 @@ def test_training_without_any_limit_has_no_batches_of_one(sampler_type: str, opt
     sampler = SegSamplerFactory.create(fake_dataset(31), sampler_type=sampler_type, **options)
     assert min(len(batch) for batch in sampler) >= 2
     assert len(next(iter(SegSamplerFactory.create(fake_dataset(31), sampler_type="seg_sampler")))) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"max_batch_size": 2.5}, "max_batch_size must be a whole number, got 2.5"),
+        ({"max_batch_size": True}, "max_batch_size must be a whole number"),
+        ({"max_batch_size": "8"}, "max_batch_size must be a whole number, got '8'"),
+        ({"max_batch_length": "60"}, "max_batch_length must be a number"),
+        ({"max_batches_per_epoch": 3.5}, "max_batches_per_epoch must be a whole number"),
+        ({"length_name": "speaker"}, "column 'speaker' of .* does not hold numbers"),
+        ({"weight_exponent": float("nan")}, "weight_exponent must be a finite number"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(option: dict[str, Any], message: str) -> None:
+    options = {"min_chunk_length": 2.0, "max_batch_size": 8, "class_name": "speaker", **option}
+    with pytest.raises(ValueError, match=message):
+        SegSamplerFactory.create(fake_dataset(), **options)
+
+
+def test_what_is_no_state_is_refused() -> None:
+    sampler = SegSamplerFactory.create(fake_dataset(), sampler_type="seg_sampler", max_batch_size=8)
+    state = sampler.state_dict()
+    for wrong in (None, 5, [], {**state, "limits": {}}, {**state, "limits": None}, {**state, "config": None}):
+        with pytest.raises(ValueError, match="state"):
+            sampler.load_state_dict(wrong)
