@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from hyperion_lite.trainers.training_options import commented_yaml, parse_option
 from tests.trainers import voices
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# so that the tests run from a checkout that is not installed, too
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+RUN = {"check": True, "capture_output": True, "text": True, "env": ENVIRONMENT, "timeout": 300}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_a_run_writes_config_logs_checkpoints_and_report(folder, tmp_path):
         "checkpoint_ep0001_step0000000003",
         "checkpoint_ep0002_step0000000006",
     ]
-    with open(exp / "train.log.csv", newline="") as file:
+    with open(exp / "train_log.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 and {"train_loss", "val_loss", "val_acc", "val_eer", "lr"} <= set(rows[0])
     report = (exp / "report.md").read_text()
@@ -215,7 +219,7 @@ def test_two_ranks_of_torchrun_train_one_model(folder, tmp_path):
 def test_sigterm_leaves_a_complete_checkpoint(folder, tmp_path):
     path = write_config(folder, tmp_path)
     command = [sys.executable, str(ROOT / "recipes" / "train.py"), "--config", path, "--trainer.num_epochs=100000"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "end of epoch" in line:
@@ -226,9 +230,6 @@ def test_sigterm_leaves_a_complete_checkpoint(folder, tmp_path):
     step = HyperTorchModel.auto_load(tmp_path / "exp")
     assert step.class_names == voices.SPEAKERS
     assert main(["--config", path, "--trainer.max_steps=1"]) == 0
-
-
-RUN = {"check": True, "capture_output": True, "text": True, "cwd": ROOT, "timeout": 300}
 
 
 def test_written_configuration_loads_to_the_same_document(folder, tmp_path):
