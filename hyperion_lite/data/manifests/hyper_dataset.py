@@ -194,11 +194,20 @@ class HyperDataset:
     # --- new data sets from this one
 
     def with_segments(self, segments: SegmentSet) -> HyperDataset:
-        """With other segments, and the recordings that these are part of. Class tables stay, so that indices do."""
-        recordings = self.recordings
-        kept = None if recordings is None else RecordingSet.from_segments(segments, recordings)
-        groups: dict[str, Any] = {key: dict(group) for key, group in self._groups.items()}
-        return HyperDataset(segments, kept, **groups, vad=self._parts["vad"], description=self.description)
+        """With other segments, and what the other manifests say of these. Class tables stay, so that indices do."""
+        recordings, vad, enrollments, trials = self.recordings, self.vad, self.enrollments, self.trials
+        if recordings is not None:
+            recordings = RecordingSet.from_segments(segments, recordings)
+        if vad is not None:
+            vad = vad.take(np.flatnonzero(segments.find(vad.table.column("id")) >= 0))
+        if enrollments or trials:
+            ids = set(segments.ids)
+            enrollments = {name: table.filter(segments=ids) for name, table in enrollments.items()}
+            models = {model for table in enrollments.values() for model in table.model_ids} if enrollments else ids
+            trials = {name: table.filter(models, ids) for name, table in trials.items()}
+        return HyperDataset(
+            segments, recordings, dict(self._groups["classes"]), enrollments, trials, vad, self.description
+        )
 
     def with_durations(self, **options: Any) -> HyperDataset:
         """With missing durations read from the files; segments without one reach to the end of their recording.

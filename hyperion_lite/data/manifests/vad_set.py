@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
 import numpy as np
@@ -11,12 +10,12 @@ import pyarrow as pa
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.kaldi_io import archive_position, is_pipe, read_archive_item
 from hyperion_lite.data.manifests.columns import ColumnRules
-from hyperion_lite.data.manifests.info_table import InfoTable
+from hyperion_lite.data.manifests.path_table import PathTable
 
 DEFAULT_FRAME_SHIFT = 0.01
 
 
-class VADSet(InfoTable):
+class VADSet(PathTable):
     """Speech of segments, in one of two layouts.
 
     Intervals: columns ``id`` (of the segment; any number of rows each), ``start`` and ``duration`` in seconds from the start of the
@@ -97,8 +96,7 @@ class VADSet(InfoTable):
             raise ManifestError(
                 f"{self.where}{id!r}: {storage_path!r} is a shell command; a VAD manifest must name files"
             )
-        folder = os.path.dirname(os.path.abspath(self.file)) if self.file else ""
-        path = os.path.join(folder, storage_path)
+        path = self.resolve(storage_path)
         position = archive_position(path)
         if position is not None:
             return np.ravel(read_archive_item(position, id)[1]) > 0
