@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -196,8 +197,13 @@ class AudioFile:
     def _open(self) -> None:
         position = archive_position(self.path)
         with self._file_errors(self.path if position is None else position.path):
+            if stat.S_ISFIFO(os.stat(self.path if position is None else position.path).st_mode):
+                # opening one waits for a writer, perhaps for ever
+                raise AudioReadError(self.path, "is a named pipe, not a file", self.id)
             self._handle = open(self.path if position is None else position.path, "rb", buffering=0)  # noqa: SIM115 - see close()
         if position is not None:
+            if position.offset >= os.fstat(self._handle.fileno()).st_size:
+                raise AudioReadError(self.path, "the offset is at or past the end of the archive", self.id)
             self._start = position.offset
             self._handle.seek(self._start)
             inside = audio_start(self._handle.read(6))
@@ -338,6 +344,9 @@ class _FileErrors:
         if isinstance(error, OSError):
             reason = "is a folder" if os.path.isdir(self.path) else f"cannot be opened: {error.strerror or error}"
             raise AudioReadError(self.owner.path, reason, self.owner.id) from error
+        if isinstance(error, ValueError) and not isinstance(error, AudioReadError):
+            # a NUL, or characters that this system's names cannot hold
+            raise AudioReadError(repr(self.owner.path), f"is no name of a file: {error}", self.owner.id) from error
 
 
 def _short(error: Exception) -> str:

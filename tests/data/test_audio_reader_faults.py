@@ -347,3 +347,15 @@ class TestKaldiArchives:
         write_wav(tmp_path / "take.wav", 0.5)
         os.rename(tmp_path / "take.wav", tmp_path / "take:2")
         assert len(AudioReader().read(tmp_path / "take:2").audio) == RATE // 2
+
+
+def test_names_that_no_file_can_have() -> None:
+    with pytest.raises(AudioReadError, match="'utt': .* is no name of a file"):
+        AudioReader().read("a\0b.wav", id="utt")
+
+
+@pytest.mark.parametrize("offset", [100, 10**6, 10**30])
+def test_an_offset_past_the_end_of_an_archive(tmp_path: Path, offset: int) -> None:
+    (tmp_path / "a.ark").write_bytes(b"x" * 100)
+    with pytest.raises(AudioReadError, match="at or past the end"):
+        AudioReader().read(f"{tmp_path}/a.ark:{offset}")
