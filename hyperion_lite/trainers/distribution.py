@@ -151,6 +151,9 @@ class Distribution:
         offload = CPUOffloadPolicy() if self.cpu_offload and self.device.type != "cpu" else OffloadPolicy()
         for part in repeated_blocks(model):
             fully_shard(part, mesh=mesh, offload_policy=offload)
+            if hasattr(part, "embed"):
+                # a layer of the head gives the embedding without its activation, by a method of its own
+                register_fsdp_forward_method(part, "embed")
         fully_shard(model, mesh=mesh, offload_policy=offload)
         if hasattr(model, "extract_embed"):
             register_fsdp_forward_method(model, "extract_embed")
