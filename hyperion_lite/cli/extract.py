@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Extract; 0 when every utterance has an embedding, 2 when some failed."""
     import torch
 
+    from hyperion_lite.core.errors import ConfigError
     from hyperion_lite.data.audio_reader import AudioReader
     from hyperion_lite.extraction.batching import BatchLimits
     from hyperion_lite.extraction.extractor import EmbeddingExtractor
@@ -71,11 +73,15 @@ def run(args: argparse.Namespace) -> int:
     from hyperion_lite.extraction.store import EmbeddingStore
     from hyperion_lite.models.wav2xvectors.wav2xvector import Wav2XVector
 
+    if args.batch_seconds is not None and not 0 < args.batch_seconds < float("inf"):
+        raise ConfigError(f"--batch-seconds must be a positive number, got {args.batch_seconds}")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     device = _device(args.device)
     utterances = list_utterances(args.input, args.allow_pipes)
     model = Wav2XVector.auto_load(args.model, args.model_name, map_location=device, frontend_rules=args.frontend_rules)
     policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer, channels=args.channels)
     store = EmbeddingStore(args.output, policy, args.overwrite)
+    store.check_ids(u.id for u in utterances)
     if args.fold_batch_norm:
         from hyperion_lite.narchs.fold_batch_norm import fold_batch_norm
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -35,11 +36,16 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Raises:
         FileNotFoundError: the parent directory does not exist.
+        FileExistsError: ``path`` is a directory, a device or a pipe.
     """
     target = _behind_link(path)
+    if target.exists() and not target.is_file():
+        kind = "a directory" if target.is_dir() else "no regular file"
+        raise FileExistsError(f"cannot write {target}: it is {kind}, and a finished file would replace it")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the directory {target.parent} does not exist")
-    descriptor, name = tempfile.mkstemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent)
+    _remove_abandoned(target)
+    descriptor, name = tempfile.mkstemp(prefix=_prefix(target), dir=target.parent)
     os.close(descriptor)
     temporary = Path(name)
     try:
@@ -52,6 +58,38 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
         raise
     fsync_path(target.parent)
+
+
+def _prefix(target: Path) -> str:
+    return f"{target.name}{TEMPORARY_MARK}{socket.gethostname()}-{os.getpid()}-"
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove temporaries of ``target`` whose process, on this machine, is gone: it was killed while it wrote."""
+    start = f"{target.name}{TEMPORARY_MARK}{socket.gethostname()}-"
+    for entry in target.parent.iterdir():
+        if entry.name.startswith(start):
+            number = entry.name[len(start) :].split("-")[0]
+            if number.isdigit() and not _is_running(int(number)):
+                _remove(entry)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        with suppress(FileNotFoundError):
+            entry.unlink()
 
 
 def _behind_link(path: str | os.PathLike[str]) -> Path:
@@ -78,7 +116,8 @@ def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = _behind_link(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}{TEMPORARY_MARK}", dir=target.parent))
+    _remove_abandoned(target)
+    temporary = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
     try:
         yield temporary
         _fsync_tree(temporary)
@@ -140,10 +179,6 @@ def remove_temporaries(folder: str | os.PathLike[str]) -> list[str]:
     removed = []
     for entry in sorted(Path(folder).iterdir()):
         if is_temporary(entry):
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                with suppress(FileNotFoundError):
-                    entry.unlink()
+            _remove(entry)
             removed.append(entry.name)
     return removed

@@ -340,12 +340,24 @@ def type_problem(field: ConfigField, value: Any) -> str | None:
     parser = _type_parser(field.annotation)
     plain = list(value) if isinstance(value, tuple) else value
     try:
-        parser.parse_object({"value": plain}, defaults=False)
+        parsed = parser.parse_object({"value": plain}, defaults=False).value
+        if not _same_text(plain, parsed):
+            # a parser of command lines reads "3" as a number; in a configuration it is text
+            raise ValueError("text")
     except (jsonargparse.ArgumentError, TypeError, ValueError):
         expected = getattr(field.annotation, "__name__", None) if isinstance(field.annotation, type) else None
         text = expected or str(field.annotation).replace("typing.", "")
         return f"expected {text}, got {value!r} ({type(value).__name__})"
     return None
+
+
+def _same_text(given: Any, parsed: Any) -> bool:
+    """Whether what is text in ``given`` is text in ``parsed``, and nothing else is."""
+    if isinstance(given, (list, tuple)) and isinstance(parsed, (list, tuple)):
+        return all(_same_text(a, b) for a, b in zip(given, parsed, strict=False))
+    if isinstance(given, Mapping) or isinstance(parsed, Mapping):
+        return True
+    return isinstance(given, str) == isinstance(parsed, str)
 
 
 @cache

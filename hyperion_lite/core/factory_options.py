@@ -22,17 +22,21 @@ def checked_options(
     Raises:
         ConfigError: unknown keys with the nearest known one, or wrong types.
     """
-    checked = check_config(factory, {**options, **other})
     fields = config_fields(factory)
-    return {key: _as_number(fields[key].annotation, value) for key, value in checked.items()}
+    numbers = {key: _as_number(fields[key].annotation, value) for key, value in options.items() if key in fields}
+    return check_config(factory, {**options, **numbers, **other})
 
 
 def _as_number(annotation: Any, value: Any) -> Any:
     types = get_args(annotation) or (annotation,)
-    if float in types and isinstance(value, (str, int)) and not isinstance(value, bool):
-        return float(value)
-    if int in types and isinstance(value, str):
-        return int(value)
+    try:
+        if float in types and isinstance(value, (str, int)) and not isinstance(value, bool):
+            return float(value)
+        if int in types and isinstance(value, str):
+            return int(value)
+    except ValueError:
+        # no number: the check of types says so, with the key
+        return value
     return value
 
 

@@ -37,6 +37,10 @@ class Embeddings:
     vectors: np.ndarray
     policy: EmbeddingPolicy | None
 
+    def __post_init__(self) -> None:
+        if self.vectors.ndim != 2 or len(self.vectors) != len(self.ids):
+            raise EmbeddingFileError(f"{len(self.ids)} ids, but vectors of shape {self.vectors.shape}")
+
 
 def output_path(specification: str) -> Path:
     """The main file that an output specification (``out.npz``, ``out.parquet``, ``ark,scp:out``) stands for.
@@ -150,11 +154,18 @@ def _kaldi_policy_path(path: Path) -> Path:
     return path.with_suffix(".policy.json")
 
 
+def check_kaldi_ids(ids: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for the first id that a Kaldi archive cannot hold."""
+    for id in ids:
+        if not id or any(c.isspace() for c in id):
+            raise ConfigError(
+                f"ids in a Kaldi archive cannot be empty or hold spaces, as {id!r}; write .npz or .parquet"
+            )
+
+
 def _write_kaldi(path: Path, scp: Path | None, embeddings: Embeddings) -> None:
     kaldiio = require("kaldiio", "kaldi", "Kaldi archives")
-    spaced = [i for i in embeddings.ids if not i or any(c.isspace() for c in i)]
-    if spaced:
-        raise ConfigError(f"ids in a Kaldi archive cannot hold spaces, but {spaced[0]!r} does; write .npz or .parquet")
+    check_kaldi_ids(embeddings.ids)
     lines = []
     with atomic_file(path) as temporary:
         with temporary.open("wb") as stream:

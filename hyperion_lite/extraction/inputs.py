@@ -32,7 +32,13 @@ def list_utterances(source: str | os.PathLike[str], allow_pipes: bool = False) -
         ConfigError: a file of unknown kind.
         ManifestError: a malformed table or list.
     """
-    path = Path(source)
+    utterances = _list(Path(source), allow_pipes)
+    if not utterances:
+        raise ConfigError(f"{source} lists no utterances")
+    return utterances
+
+
+def _list(path: Path, allow_pipes: bool) -> list[Utterance]:
     if not path.exists():
         raise FileNotFoundError(f"there is no input at {path}")
     if path.is_dir():
@@ -63,6 +69,8 @@ def _from_list(path: Path) -> list[Utterance]:
     utterances = []
     for _, fields in read_lines(path, 1, rest=True):
         line = fields[0]
+        if line.startswith("#"):
+            continue
         first, _, rest = line.partition(" ")
         # a line that is a path as a whole may hold spaces
         id, file = (line, line) if not rest or (path.parent / line).exists() else (first, rest.strip())

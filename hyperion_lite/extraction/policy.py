@@ -57,6 +57,8 @@ class EmbeddingPolicy:
         Raises:
             ConfigError: a key is missing.
         """
+        if not isinstance(document, Mapping):
+            raise ConfigError(f"the record of how embeddings were made is a {type(document).__name__}, not a mapping")
         names = {f.name for f in fields(cls)}
         try:
             return cls(**{key: value for key, value in document.items() if key in names})

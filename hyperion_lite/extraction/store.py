@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -13,8 +14,10 @@ import numpy as np
 
 from hyperion_lite.core.atomic import atomic_file, remove_temporaries
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.extras import require
 from hyperion_lite.extraction.embedding_files import (
     Embeddings,
+    check_kaldi_ids,
     join_embeddings,
     output_path,
     read_embeddings,
@@ -29,6 +32,8 @@ else:
 
 _PARTS_SUFFIX = ".parts"
 _POLICY_FILE = "policy.json"
+_MOST_SECONDS = 20.0
+"""After which embeddings go to the disk even if they do not fill a part: what a killed job can lose."""
 _LOCK_FILE = "lock"
 
 
@@ -56,6 +61,11 @@ class EmbeddingStore:
         self._part_size = part_size
         self._ids: list[str] = []
         self._vectors: list[np.ndarray] = []
+        self._flushed = time.monotonic()
+        if self.path.exists() and not self.path.is_file():
+            raise FileExistsError(f"cannot write {self.path}: it exists and is no file")
+        if self.path.suffix == ".ark":
+            require("kaldiio", "kaldi", "Kaldi archives")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
         self.parts_folder.mkdir(exist_ok=True)
@@ -77,7 +87,10 @@ class EmbeddingStore:
             earlier.append(finished)
         record = self.parts_folder / _POLICY_FILE
         if record.is_file():
-            policy = EmbeddingPolicy.from_dict(json.loads(record.read_text(encoding="utf-8")))
+            try:
+                policy = EmbeddingPolicy.from_dict(json.loads(record.read_text(encoding="utf-8")))
+            except ValueError as error:
+                raise ConfigError(f"{record} is damaged ({error}); start anew with --overwrite") from error
             self._check_policy(policy, self.parts_folder)
             earlier.extend(read_embeddings(path) for path in self._part_files())
         return earlier
@@ -95,6 +108,11 @@ class EmbeddingStore:
         with atomic_file(self.parts_folder / _POLICY_FILE) as temporary:
             temporary.write_text(json.dumps(self.policy.to_dict()), encoding="utf-8")
 
+    def check_ids(self, ids: Iterable[str]) -> None:
+        """Raise :class:`ConfigError` for ids that the output cannot hold, before anything is computed."""
+        if self.path.suffix == ".ark":
+            check_kaldi_ids(ids)
+
     def done(self) -> set[str]:
         """Ids that an earlier job has written."""
         return {i for part in self._earlier for i in part.ids}
@@ -103,7 +121,7 @@ class EmbeddingStore:
         """Take (len(ids), embed_dim) vectors; every ``part_size`` of them go to the disk."""
         self._ids.extend(ids)
         self._vectors.extend(np.asarray(vectors, np.float32))
-        if len(self._ids) >= self._part_size:
+        if len(self._ids) >= self._part_size or time.monotonic() - self._flushed > _MOST_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -115,6 +133,7 @@ class EmbeddingStore:
         write_embeddings(str(self.parts_folder / f"part-{number:06d}.npz"), part)
         self._earlier.append(part)
         self._ids, self._vectors = [], []
+        self._flushed = time.monotonic()
 
     def finish(self, order: Sequence[str]) -> int:
         """Join everything into the output, in the given order of ids (earlier ids that are not in it follow), and remove the parts.

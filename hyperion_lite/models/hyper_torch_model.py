@@ -14,6 +14,7 @@ from torch import nn
 from hyperion_lite.core.config import Configurable, check_config
 from hyperion_lite.core.errors import ConfigError, ModelFileError, UnknownClassError
 from hyperion_lite.core.freezing import Freezable
+from hyperion_lite.models.allocation_budget import AllocationBudget
 from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
 from hyperion_lite.models.own_keys import split_own_keys
 from hyperion_lite.models.registry import MODELS, find_model_class
@@ -229,10 +230,17 @@ class HyperTorchModel(Configurable, Freezable):
     ) -> _M:
         """Build the model that ``artifact`` describes. Raises as :meth:`auto_load`."""
         try:
-            config = resolve_frontend_rules(artifact, frontend_rules)
-            model = cls(**check_config(cls, config, on_unknown="warn"))
+            # a model that is loaded in inference mode can be trained all the same
+            with torch.inference_mode(False), AllocationBudget(artifact.state.values(), artifact.source):
+                config = resolve_frontend_rules(artifact, frontend_rules)
+                model = cls(**check_config(cls, config, on_unknown="warn"))
+        except ModelFileError:
+            raise
         except (ValueError, UnknownClassError) as error:
             raise ConfigError(f"{artifact.source}: {error}") from error
+        except (TypeError, OverflowError, RuntimeError, MemoryError) as error:
+            # values of the right type that no layer can have, such as a size beyond what torch counts in
+            raise ConfigError(f"{artifact.source}: no model can be built from its configuration: {error}") from error
         load_state(model, artifact.state, artifact.tied, strict, artifact.source)
         try:
             model.class_names = artifact.classes

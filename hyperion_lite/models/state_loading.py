@@ -56,7 +56,14 @@ def load_state(
         for name, target in targets.items()
         if name in stored and stored[name].shape != target.shape
     ]
+    kinds = [
+        f"{name}: the file has {stored[name].dtype}, the model needs floating point"
+        for name, target in targets.items()
+        if name in stored and isinstance(target, nn.Parameter) and not stored[name].is_floating_point()
+    ]
     problems = []
+    if kinds:
+        problems.append(f"wrong dtypes: {'; '.join(kinds[:_MOST_NAMES])}{_more(kinds)}")
     if shapes:
         problems.append(f"wrong shapes: {'; '.join(shapes[:_MOST_NAMES])}{_more(shapes)}")
     if strict and missing:
@@ -65,7 +72,7 @@ def load_state(
         problems.append(f"unexpected tensors: {', '.join(unexpected[:_MOST_NAMES])}{_more(unexpected)}")
     if problems:
         raise ModelFileError(f"{source} does not fit {type(model).__name__}. {'. '.join(problems)}")
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         for name, target in targets.items():
             if name in stored:
                 _assign(target, stored[name])

@@ -299,8 +299,9 @@ def _published(dst: str | os.PathLike[str], file: PthFile) -> Iterator[Path]:
     """Yield a temporary sibling to write; it takes the name ``dst`` when it is complete and on the disk, else it is removed."""
     # a symbolic link keeps pointing at what is replaced
     target = Path(os.path.realpath(dst))
-    if target.is_dir():
-        raise ValueError(f"cannot write {target}: it is a directory")
+    if target.exists() and not target.is_file():
+        kind = "a directory" if target.is_dir() else "no regular file"
+        raise ValueError(f"cannot write {target}: it is {kind}")
     if file.path is not None and target.exists() and os.path.samefile(target, file.path):
         raise ValueError(f"cannot write {target}: it is the checkpoint that is read")
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")

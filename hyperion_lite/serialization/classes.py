@@ -34,8 +34,11 @@ def read_classes(path: Path) -> list[str]:
     Raises:
         ModelFileError: no ``id`` column, indices that are not 0..n-1, or repeated ids.
     """
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ModelFileError(f"{path} is no table of classes: {error}") from error
     if rows and "id" not in rows[0]:
         raise ModelFileError(f"{path} needs a column 'id', it has {', '.join(rows[0])}")
     if rows and rows[0].get("class_idx") not in (None, ""):

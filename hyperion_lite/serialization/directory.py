@@ -108,7 +108,7 @@ def check_format(own: Any, where: Path) -> None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(document, dict):
         raise ModelFileError(f"{path} must hold a JSON object, it holds a {type(document).__name__}")

@@ -62,8 +62,9 @@ def _modernise_xvector(config: dict[str, Any]) -> None:
         config["pool_net"] = pool = {"pool_type": pool}
     if isinstance(pool, dict):
         _negate(pool, {"wo_bias": "use_bias"})
-        if pool.get("pool_type") in _POOL_ALIASES:
-            pool["pool_type"] = _POOL_ALIASES[pool["pool_type"]]
+        name = pool.get("pool_type")
+        if isinstance(name, str):
+            pool["pool_type"] = _POOL_ALIASES.get(name, name)
 
 
 def _modernise_squeeze_excitation(config: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ def _modernise_squeeze_excitation(config: dict[str, Any]) -> None:
     if config.pop("time_se", False):
         kind = kind or "t-se"
     resnet_type = config.get("resnet_type")
-    if kind in _SE_PREFIXES and isinstance(resnet_type, str) and resnet_type.startswith("se"):
+    if isinstance(kind, str) and kind in _SE_PREFIXES and isinstance(resnet_type, str) and resnet_type.startswith("se"):
         config["resnet_type"] = _SE_PREFIXES[kind] + resnet_type[2:]
 
 

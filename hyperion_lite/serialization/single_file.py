@@ -26,6 +26,8 @@ from hyperion_lite.serialization.tensors import pack_state
 
 SUFFIXES = (".pth", ".pt")
 _STATE_SUFFIX = "_state_dict"
+_MOST_EXPANDED_BYTES = 1 << 26
+"""Largest tensor that may repeat its stored elements (a stride of 0) instead of having them all in the file."""
 _PROGRESS = ("epoch", "batch", "global_step")
 
 
@@ -58,7 +60,11 @@ def write_single_file(
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as temporary:
-        torch.save({"model_cfg": dict(config), "model_state_dict": full, OWN_KEY: own}, temporary)
+        try:
+            torch.save({"model_cfg": dict(config), "model_state_dict": full, OWN_KEY: own}, temporary)
+        except RuntimeError as error:
+            # torch's archive writer reports a full disk so
+            raise OSError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from error
 
 
 def read_single_file(path: Path, model_name: str = "model") -> ModelArtifact:
@@ -131,8 +137,12 @@ def _state_entry(root: Mapping[Any, Any], model_name: str, path: Path) -> Mappin
 def _read(file: Any, ref: Any, name: str) -> torch.Tensor:
     if not isinstance(ref, TensorRef):
         raise ModelFileError(f"{name} should be a tensor, the file holds a {type(ref).__name__}")
+    stored = 0 if ref.storage is None else ref.storage.base.nbytes
+    if ref.nbytes > max(stored, _MOST_EXPANDED_BYTES):
+        raise ModelFileError(f"{name} would take {ref.nbytes} bytes, but the file holds only {stored} for it")
     # the file is only mapped into memory: a copy outlives it and can be trained
-    return file.read_torch(ref, verify=True).clone(memory_format=torch.contiguous_format)
+    with torch.inference_mode(False):
+        return file.read_torch(ref, verify=True).clone(memory_format=torch.contiguous_format)
 
 
 def _own_entry(own: Mapping[str, Any], key: str, kind: type, path: Path) -> Any:

@@ -103,3 +103,38 @@ def test_a_link_keeps_pointing_where_it_did(tmp_path, kind):
             (temporary / "content").write_text("new")
         assert (real / "content").read_text() == "new"
     assert link.is_symlink() and sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="no regular file"), atomic_file(tmp_path / "pipe"):
+        pass
+    assert not (tmp_path / "pipe").is_file() and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with atomic_file(tmp_path / "link") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    import subprocess
+    import sys
+
+    code = (
+        "import os, signal, sys; from hyperion_lite.core.atomic import atomic_file, atomic_directory\n"
+        "with atomic_file('x') as a, atomic_directory('d') as b:\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert len(os.listdir(tmp_path)) == 2
+    with atomic_file(tmp_path / "other"):
+        pass
+    assert len(os.listdir(tmp_path)) == 3
+    with atomic_file(tmp_path / "x"), atomic_directory(tmp_path / "d"):
+        assert len(os.listdir(tmp_path)) == 3
+    assert sorted(os.listdir(tmp_path)) == ["d", "other", "x"]

@@ -288,3 +288,70 @@ def test_other_files_are_no_embeddings(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match="is no file of embeddings"):
         read_embeddings(tmp_path / name)
+
+
+def test_a_second_job_on_one_output_is_refused(tmp_path):
+    first = EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
+    first.add(["a"], np.ones((1, 3)))
+    with pytest.raises(ConfigError, match="another job is writing"):
+        EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
+    assert first.finish(["a"]) == 1
+    assert EmbeddingStore(str(tmp_path / "out.npz"), POLICY).done() == {"a"}
+
+
+def test_mistakes_of_the_whole_job_come_before_the_work(model_path, folder, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text(f"id,storage_path\na b,{folder / 'plain.wav'}\n")
+    (tmp_path / "dir.npz").mkdir()
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    for source, output, options, message in (
+        (tmp_path / "t.csv", f"ark:{tmp_path / 'o.ark'}", [], "cannot be empty or hold spaces"),
+        (folder, tmp_path / "dir.npz", [], "it exists and is no file"),
+        (folder, tmp_path / "o.npz", ["--chunk-length", "inf"], "chunk_length"),
+        (folder, tmp_path / "o.npz", ["--chunk-length", "0.01"], "chunk_length"),
+        (folder, tmp_path / "o.npz", ["--embed-layer", "9"], "embed_layer"),
+        (folder, tmp_path / "o.npz", ["--batch-seconds", "-1"], "--batch-seconds"),
+        (tmp_path / "empty.txt", tmp_path / "o.npz", [], "lists no utterances"),
+    ):
+        assert run(model_path, source, output, *options) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err and "failed:" not in captured.err
+
+
+@pytest.mark.parametrize("damage", ["cut", "policy", "rows"])
+def test_damaged_embeddings_are_reported(tmp_path, damage, capsys):
+    path = tmp_path / "x.npz"
+    write_embeddings(str(path), Embeddings(["a", "b"], np.ones((2, 3), np.float32), POLICY))
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:300])
+    elif damage == "policy":
+        np.savez(path, ids=np.array(["a"]), embeddings=np.ones((1, 3)), policy=np.array("[1]"))
+    else:
+        np.savez(path, ids=np.array(["a", "b", "c"]), embeddings=np.ones((2, 3)), policy=np.array("{}"))
+    assert main(["score", str(path), "--pair", "a", "a"]) == 2
+    assert "hyperion-lite score: error: " in capsys.readouterr().err
+
+
+def test_a_named_pipe_is_a_bad_file(model_path, folder, tmp_path, capsys):
+    import os
+
+    os.mkfifo(folder / "pipe.wav")
+    assert run(model_path, folder, tmp_path / "out.npz") == 2
+    assert "failed: pipe: " in capsys.readouterr().err
+
+
+def test_want_of_memory_is_reported_for_the_item(tmp_path, monkeypatch):
+    model = build("wav2-ecapa")
+    for name, seconds in (("long", 0.9), ("short", 0.5)):
+        sf.write(tmp_path / f"{name}.wav", synthesise(make_voice(0), seconds), 16000)
+    real = type(model).extract_embed
+
+    def limited(self, x, **options):
+        if x.numel() > 10_000:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, x, **options)
+
+    monkeypatch.setattr(type(model), "extract_embed", limited)
+    store = EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
+    utterances = [Utterance(n, str(tmp_path / f"{n}.wav")) for n in ("long", "short")]
+    summary = EmbeddingExtractor(model, AudioReader(16000)).run(utterances, store)
+    assert summary.written == 1 and summary.failures[0][0] == "long" and "--chunk-length" in summary.failures[0][1]

@@ -460,3 +460,80 @@ def test_old_spellings_of_keys(tmp_path):
     x = torch.randn(1, 9000)
     assert torch.equal(loaded.extract_embed(x), model.extract_embed(x))
     assert loaded.get_config()["xvector"]["cos_scale"] == config["xvector"]["cos_scale"]
+
+
+def save_changed(model, path, change) -> None:
+    content = {"model_cfg": model.get_config(), "model_state_dict": model.state_dict()}
+    change(content)
+    torch.save(content, path)
+
+
+def aliases(content):
+    value: list = ["x"]
+    for _ in range(30):
+        value = [value] * 10
+    content["model_cfg"]["bomb"] = value
+
+
+class TestHostileFiles:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            aliases,
+            lambda c: c.update(hyperion_lite={"config": {"x": [[[1] * 1000] * 1000] * 1000}}),
+            lambda c: c["model_cfg"]["resnet_enc"].update(resb_repeats=[10**8, 1]),
+            lambda c: c["model_cfg"].update(num_embed_layers=10**7),
+            lambda c: c["model_cfg"].update(embed_dim=5 * 10**7),
+            lambda c: c["model_cfg"].update(num_classes=2**40),
+            lambda c: c["model_cfg"]["resnet_enc"].update(in_conv_channels=10**7),
+            lambda c: c["model_cfg"].update(embed_dim=10**30),
+            lambda c: c["model_cfg"].update(embed_dim=-5),
+            lambda c: c["model_cfg"].update(pool_net={"pool_type": "lde", "num_comp": 10**9}),
+            lambda c: c["model_cfg"].update(pool_net={"pool_type": ["a"]}),
+            lambda c: c["model_state_dict"].update(extra=torch.zeros(1).expand(10**6, 10**5)),
+            lambda c: c["model_state_dict"].update({"classif_net.output.kernel": torch.zeros(1).expand(10**6, 10**5)}),
+            lambda c: c["model_state_dict"].update(
+                {"classif_net.output.kernel": torch.zeros(12, 7, dtype=torch.int64)}
+            ),
+            lambda c: c["model_state_dict"].update(
+                {"classif_net.output.kernel": torch.zeros(12, 7, dtype=torch.complex64)}
+            ),
+        ],
+    )
+    def test_no_file_takes_more_than_it_holds(self, tmp_path, model, change):
+        save_changed(model, tmp_path / "m.pth", change)
+        with pytest.raises((ModelFileError, ConfigError), match=r"m\.pth|model_cfg|hyperion_lite|model_state_dict"):
+            HyperTorchModel.auto_load(tmp_path / "m.pth")
+
+    @pytest.mark.parametrize(("key", "value"), [("embed_dim", "12"), ("margin", "0.2"), ("use_norm", "false")])
+    def test_a_number_written_as_text_is_named(self, tmp_path, model, key, value):
+        save_changed(model, tmp_path / "m.pth", lambda c: c["model_cfg"].update({key: value}))
+        with pytest.raises(ConfigError, match=key):
+            HyperTorchModel.auto_load(tmp_path / "m.pth")
+
+    def test_odd_content_of_a_directory(self, tmp_path, model):
+        model.class_names = [str(i) for i in range(7)]
+        model.save(tmp_path / "m")
+        (tmp_path / "m" / "classes.csv").write_bytes(b"\xff\xfe")
+        with pytest.raises(ModelFileError, match=r"classes\.csv"):
+            HyperTorchModel.auto_load(tmp_path / "m")
+        (tmp_path / "m" / "config.json").write_text('{"class_name": "A", "x": ' + "9" * 5000 + "}")
+        with pytest.raises(ModelFileError, match=r"config\.json"):
+            HyperTorchModel.auto_load(tmp_path / "m")
+
+
+def test_a_full_disk_reported_by_torch_is_an_error_of_the_system(tmp_path, model, monkeypatch):
+    def full(*args, **kwargs):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=r"cannot write .*m\.pth"):
+        model.save(tmp_path / "m.pth")
+
+
+def test_a_model_loaded_in_inference_mode_can_be_trained(tmp_path, model):
+    model.save(tmp_path / "m.pth")
+    with torch.inference_mode():
+        loaded = HyperTorchModel.auto_load(tmp_path / "m.pth")
+    loaded.train()(torch.randn(2, 24, 40), y=torch.tensor([0, 1])).sum().backward()
+    assert any(p.grad is not None for p in loaded.parameters())
