@@ -205,15 +205,28 @@ def test_voices_that_speed_perturbation_makes_are_classes_of_their_own(folder):
     assert ids[:4] == voices.SPEAKERS and ids[4] == "spk0#speed1"
 
 
-def test_two_ranks_of_torchrun_train_one_model(folder, tmp_path):
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_ranks_of_torchrun_train_one_model(folder, tmp_path, kind):
+    sampler = ["--data.train.sampler.num_hard_prototypes=2", "--data.train.sampler.max_batches_per_epoch=4"]
     path = write_config(folder, tmp_path)
     printed = tmp_path / "printed.yaml"
     train = str(ROOT / "recipes" / "train.py")
-    printed.write_text(subprocess.run([sys.executable, train, "--config", path, "--print_config"], **RUN).stdout)
+    printed.write_text(
+        subprocess.run([sys.executable, train, "--config", path, *sampler, "--print_config"], **RUN).stdout
+    )
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", train]
-    subprocess.run([*launcher, "--config", str(printed), "--trainer.num_epochs", "2"], **RUN)
-    state = json.loads((tmp_path / "exp" / "checkpoint_ep0002_step0000000002" / "trainer_state.json").read_text())
-    assert state["world_size"] == 2 and 0 <= state["logs"]["val_eer"] <= 0.5
+    subprocess.run([*launcher, "--config", str(printed), f"--trainer.ddp_type={kind}", "--trainer.num_epochs=2"], **RUN)
+    state = json.loads((tmp_path / "exp" / "checkpoint_ep0002_step0000000004" / "trainer_state.json").read_text())
+    assert state["world_size"] == 2 and state["sampler"]["next_hard_prototypes"] is not None
+    # the same batches in one process, from the same weights
+    single = write_config(
+        folder, tmp_path, trainer={"exp_path": str(tmp_path / "single"), "num_epochs": 2, "device": "cpu"}
+    )
+    steps = ["--data.train.sampler.num_hard_prototypes=2", "--data.train.sampler.max_batches_per_epoch=2"]
+    assert main(["--config", single, *steps, "--trainer.optim.opt_type=adamw", "--trainer.optim.lr=0.003"]) == 0
+    alone = json.loads((tmp_path / "single" / "checkpoint_ep0002_step0000000004" / "trainer_state.json").read_text())
+    for name in ("train_loss", "val_loss", "val_acc", "val_eer"):
+        assert state["logs"][name] == pytest.approx(alone["logs"][name], rel=2e-2), name
 
 
 def test_sigterm_leaves_a_complete_checkpoint(folder, tmp_path):
