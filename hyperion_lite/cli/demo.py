@@ -83,7 +83,7 @@ def _run(audio: Path, folder: Path, seconds: float, seed: int) -> Mapping[str, f
     num_steps = task.steps_for(model, seconds)
     train, test = task.make_loaders(datasets)
     report = ReportLogger(exp_path, model, {"best_metric": "val_eer"})
-    with _Bar(num_steps) as bar:
+    with task.StepBar(num_steps) as bar:
         task.make_trainer(model, exp_path, num_steps, [bar, report]).fit(train, test)
     after = task.verify(exp_path, audio / "test", folder / "embeddings.npz")
     eer_after = equal_error_rate(after.target, after.nontarget)
@@ -113,37 +113,3 @@ def _plot(before: Any, after: Any, path: Path) -> None:
         print(f"no DET plot: {error}")
     else:
         print(f"DET plot: {path}")
-
-
-class _Bar:
-    """One progress bar over all steps; takes the place of a logger of the trainer."""
-
-    def __init__(self, total: int) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=total, desc="training", unit="step", file=sys.stderr)
-        self._shown: dict[str, str] = {}
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.close()
-
-    def on_batch_end(self, logs: Mapping[str, Any]) -> None:
-        """One step is done."""
-        self._show(logs, "train_loss", "train_acc")
-        self._bar.update(int(logs["step"]) - self._bar.n)
-
-    def on_epoch_end(self, logs: Mapping[str, Any]) -> None:
-        """An epoch is done, with its validation."""
-        self._show(logs, "val_eer")
-
-    def _show(self, logs: Mapping[str, Any], *names: str) -> None:
-        self._shown.update({name: f"{logs[name]:.3f}" for name in names if name in logs})
-        self._bar.set_postfix(self._shown, refresh=False)
-
-    def on_train_begin(self, logs: Mapping[str, Any]) -> None:
-        """Nothing to do."""
-
-    on_epoch_begin = on_validation_end = on_train_end = on_train_begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import soundfile
 import torch
 import yaml
 from torch.nn import functional
+from tqdm import tqdm
 
 from hyperion_lite.data.audio_dataset import AudioDataset
 from hyperion_lite.data.audio_reader import AudioReader
@@ -26,6 +28,7 @@ from hyperion_lite.extraction.inputs import list_utterances
 from hyperion_lite.extraction.policy import policy_of_model
 from hyperion_lite.extraction.scoring import cosine_scores
 from hyperion_lite.extraction.store import EmbeddingStore
+from hyperion_lite.loggers.logger import Logger, Logs
 from hyperion_lite.models.wav2xvectors.wav2resnet1d_xvector import Wav2ResNet1dXVector
 from hyperion_lite.models.wav2xvectors.wav2xvector import Wav2XVector
 from hyperion_lite.trainers.verification_eval import all_pairs
@@ -135,6 +138,37 @@ def make_trainer(model: Wav2ResNet1dXVector, exp_path: Path, num_steps: int, log
     per_epoch = config["data"]["train"]["sampler"]["max_batches_per_epoch"]
     options.update(exp_path=str(exp_path), num_epochs=-(-num_steps // per_epoch), max_steps=num_steps, log_interval=1)
     return XVectorTrainer(model, trials="all", device="cpu", loggers=loggers, **options)
+
+
+class StepBar(Logger):
+    """One progress bar over all steps, with the latest metrics. A context manager.
+
+    Args:
+        total: number of steps.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._bar = tqdm(total=total, desc="training", unit="step", file=sys.stderr, mininterval=0.5)
+        self._shown: dict[str, str] = {}
+
+    def __enter__(self) -> StepBar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+
+    def on_batch_end(self, logs: Logs) -> None:  # type: ignore[override]
+        """A step is done."""
+        self._show(logs, "train_loss", "train_acc")
+        self._bar.update(int(logs["step"]) - self._bar.n)
+
+    def on_epoch_end(self, logs: Logs) -> None:  # type: ignore[override]
+        """An epoch is done, with its validation."""
+        self._show(logs, "val_eer")
+
+    def _show(self, logs: Logs, *names: str) -> None:
+        self._shown.update({name: f"{logs[name]:.3f}" for name in names if name in logs})
+        self._bar.set_postfix(self._shown, refresh=False)
 
 
 def verify(model_path: Path, audio: Path, output: Path) -> Verification:

@@ -103,15 +103,5 @@ def make_trainer(config: Mapping[str, Any], model: Any, data: TrainingData) -> X
     """
     options = {**config["trainer"], "trials": data.trials}
     if takes_waveforms(type(model)):
-        rate, expected = data_rate(data), model.sample_frequency
-        if rate is not None and rate != expected:
-            raise ConfigError(
-                f"data.train.dataset.target_sample_freq is {rate}, the model takes {expected:g} Hz; make them equal"
-            )
         return XVectorTrainer(model, **options)
     return XVectorTrainerFromWav(model, config["feats"], **options)
-
-
-def data_rate(data: TrainingData) -> int | None:
-    """The rate to which the training data is converted, ``None`` when files are taken as they are."""
-    return data.train.dataset.get_config()["target_sample_freq"]

@@ -28,6 +28,7 @@ class XVectorTrainer(TorchTrainerBase):
     * ``audio_lengths`` (batch,) int64, valid samples; without it nothing is padded; the key is ``<input_key>_lengths``;
     * ``speaker`` (batch,) int64, class index; the key is ``target_key``. Validation batches may lack it (speakers that training does not
       know): then only trials are scored;
+    * ``sample_freq`` (batch,) integers, Hz; where it is there, it has to be the model's;
     * ``id``, a list of segment ids, on the host; needed for trials and used in messages.
 
     Metrics, averages over items: ``loss``, the cross entropy of the logits (with margins in training, without in validation), and
@@ -71,6 +72,7 @@ class XVectorTrainer(TorchTrainerBase):
         if not isinstance(batch, Mapping) or self.input_key not in batch:
             there = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
             raise ValueError(f"a batch needs {self.input_key!r}, it has: {there}. See input_key and the data set")
+        self._check_rate(batch)
         target = batch.get(self.target_key)
         if target is None:
             if self.module.training:
@@ -91,6 +93,23 @@ class XVectorTrainer(TorchTrainerBase):
                 "the data and num_classes of the model must agree"
             )
         return batch
+
+    @property
+    def sample_frequency(self) -> float | None:
+        """Rate of the waveforms that the model takes, in Hz; ``None`` where it does not say."""
+        return getattr(self.module, "sample_frequency", None)
+
+    def _check_rate(self, batch: Mapping[str, Any]) -> None:
+        rates = batch.get("sample_freq")
+        if self.sample_frequency is None or not isinstance(rates, torch.Tensor):
+            return
+        wrong = torch.nonzero(rates != self.sample_frequency).flatten().tolist()
+        if wrong:
+            ids = batch_device.batch_ids(batch)
+            raise ValueError(
+                f"{ids[wrong[0]] if ids else 'an item'!r} has {int(rates[wrong[0]])} Hz, the model takes {self.sample_frequency:g} Hz; set "
+                "target_sample_freq of the data set to convert all audio"
+            )
 
     def model_inputs(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """What the model is called with: input and lengths. Waveforms (batch, num_samples) here."""

@@ -43,6 +43,11 @@ class XVectorTrainerFromWav(XVectorTrainer):
         self.feat_extractor = feat_extractor.to(self.device)
         self._update_config(feat_extractor=feat_extractor)
 
+    @property
+    def sample_frequency(self) -> float | None:
+        """Rate of the waveforms that the front end takes, in Hz."""
+        return self.feat_extractor.sample_frequency
+
     @torch.no_grad()
     def model_inputs(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Features (batch, in_feats, frames) float32 and their numbers of frames."""

@@ -131,7 +131,7 @@ def test_without_validation_data_there_is_none(folder, tmp_path):
         (["--data.train.dataset.dataset_path=null"], "data.train.dataset names no data"),
         (["--model.xvector.num_classes=9"], "num_classes of the model is 9, but the training data has 4 classes"),
         (["--model.xvector.resnet_enc.in_feats=null"], "missing key 'in_feats'"),
-        (["--data.train.dataset.target_sample_freq=16000"], "the model takes 8000 Hz"),
+        (["--data.train.dataset.target_sample_freq=16000"], "has 16000 Hz, the model takes 8000 Hz"),
         (["--data.train.dataset.dataset_path=nowhere"], "nowhere"),
         (["--finetune.path=nowhere"], "both model"),
         (["--data.val.dataset.dataset_path=null"], "data.val.trials is given"),
