@@ -350,7 +350,7 @@ class TestKaldiArchives:
 
 
 def test_names_that_no_file_can_have() -> None:
-    with pytest.raises(AudioReadError, match="'utt': .* is no name of a file"):
+    with pytest.raises(AudioReadError, match=r"'utt': .* is no name of a file"):
         AudioReader().read("a\0b.wav", id="utt")
 
 
