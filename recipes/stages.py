@@ -103,9 +103,9 @@ def thinned(key: TrialKey, most: int, seed: int = 0) -> TrialKey:
 
 def joined(keys: Sequence[TrialKey], most_each: int) -> TrialKey:
     """Trials of several lists in one, at most so many of each."""
-    thinned = [thinned(key, most_each) for key in keys]
+    parts = [thinned(key, most_each) for key in keys]
     return TrialKey.from_pairs(
-        [(*pair, bool(target)) for key in thinned for pair, target in zip(key, key.target, strict=True)]
+        [(*pair, bool(target)) for key in parts for pair, target in zip(key, key.target, strict=True)]
     )
 
 

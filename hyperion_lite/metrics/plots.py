@@ -13,7 +13,7 @@ from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.extras import require
 from hyperion_lite.metrics.verification import det_curve, equal_error_rate
 
-_TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+_TICKS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 
 
 def probit(p: ArrayLike) -> np.ndarray:

@@ -55,10 +55,13 @@ class Recipe:
             minutes = sum(float(row["duration"]) for row in chosen) / 60
             speakers = len({row["speaker"] for row in chosen})
             print(f"{split}: {len(chosen)} utterances of {speakers} speakers, {minutes:.1f} min")
-        keys = stages.trials_by_source(dataset.segments)
-        for source, key in keys.items():
+        for source, key in stages.trials_by_source(dataset.segments).items():
             key.save(self.data / f"trials_{source}.csv")
-        stages.joined(list(keys.values()), 4000).save(self.data / "trials_val.csv")
+        # a part of the held-out clips, to watch the training
+        val = dataset.filter(ids=_first_of_each(chosen, 6))
+        val.save(self.data / "val")
+        watched = list(stages.trials_by_source(val.segments).values())
+        stages.joined(watched, 4000).save(self.data / "trials_val.csv")
 
     def _made_up_voices(self) -> list[dict[str, str]]:
         import soundfile
@@ -81,7 +84,7 @@ class Recipe:
     def _data_options(self) -> list[str]:
         return [
             f"--data.train.dataset.dataset_path={self.data / 'train'}",
-            f"--data.val.dataset.dataset_path={self.data / 'heldout'}",
+            f"--data.val.dataset.dataset_path={self.data / 'val'}",
             f"--data.val.trials={self.data / 'trials_val.csv'}",
         ]
 
@@ -129,6 +132,14 @@ class Recipe:
         table = stages.result_table(results, keys)
         (self.exp / "results.md").write_text(table, encoding="utf-8")
         print(table)
+
+
+def _first_of_each(rows: list[dict[str, str]], count: int) -> list[str]:
+    """Ids of the first ``count`` utterances of each speaker."""
+    ids: dict[str, list[str]] = {}
+    for row in rows:
+        ids.setdefault(row["speaker"], []).append(row["id"])
+    return [id for members in ids.values() for id in members[:count]]
 
 
 def main() -> None:

@@ -124,3 +124,14 @@ def test_clips_become_utterances_of_their_speakers(corpus, tmp_path):
         audio, rate = soundfile.read(tmp_path / "out" / path)
         assert rate == 16000 and len(audio) / rate == pytest.approx(float(duration), abs=1e-3)
         assert id.startswith(f"{split}-{speaker}") and len(audio) >= corpus.SHORTEST_UTTERANCE * rate
+
+
+def test_joined_lists_hold_a_part_of_each(stages):
+    ids = [f"{source}-{i}" for source in "ab" for i in range(12)]
+    keys = [
+        stages.all_pairs(ids[:12], [i % 3 for i in range(12)]),
+        stages.all_pairs(ids[12:], [i % 3 for i in range(12)]),
+    ]
+    joined = stages.joined(keys, 20)
+    assert len(joined) == 40 and joined.num_targets == 20
+    assert {pair[0][0] for pair in joined} == {"a", "b"}
