@@ -7,9 +7,18 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers_in_every_run() -> None:
+    """A test that draws weights or signals draws the same ones whichever tests ran before it."""
+    import torch
+
+    torch.manual_seed(0)

@@ -6,6 +6,8 @@ import argparse
 import logging
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,13 +77,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.batch_seconds is not None and not 0 < args.batch_seconds < float("inf"):
         raise ConfigError(f"--batch-seconds must be a positive number, got {args.batch_seconds}")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     device = _device(args.device)
     utterances = list_utterances(args.input, args.allow_pipes)
     model = Wav2XVector.auto_load(args.model, args.model_name, map_location=device, frontend_rules=args.frontend_rules)
     policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer, channels=args.channels)
-    store = EmbeddingStore(args.output, policy, args.overwrite)
-    store.check_ids(u.id for u in utterances)
     if args.fold_batch_norm:
         from hyperion_lite.narchs.fold_batch_norm import fold_batch_norm
 
@@ -96,14 +95,26 @@ def run(args: argparse.Namespace) -> int:
     extractor = EmbeddingExtractor(
         model, reader, BatchLimits(max_seconds=seconds), args.chunk_length, args.embed_layer, args.num_readers
     )
-    try:
+    with _termination_as_exit(), EmbeddingStore(args.output, policy, args.overwrite) as store:
+        store.check_ids(u.id for u in utterances)
         summary = _with_progress(extractor, utterances, store, args.quiet)
-    except BaseException:
-        store.flush()
-        raise
-    total = store.finish([u.id for u in utterances])
+        total = store.finish([u.id for u in utterances])
     _report(summary, total, args.output)
     return 2 if summary.failures else 0
+
+
+@contextmanager
+def _termination_as_exit() -> Iterator[None]:
+    """Meanwhile SIGTERM ends the program by an exception, so that what was computed is written."""
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _with_progress(extractor: Any, utterances: Any, store: Any, quiet: bool) -> Summary:

@@ -38,7 +38,7 @@ _LOCK_FILE = "lock"
 
 
 class EmbeddingStore:
-    """Collects embeddings in numbered part files beside the output, and joins them at the end.
+    """Context manager that collects embeddings in numbered part files beside the output, and joins them at the end.
 
     Args:
         specification: ``out.npz``, ``out.parquet`` or ``ark,scp:out``.
@@ -147,8 +147,17 @@ class EmbeddingStore:
         joined = join_embeddings(self._earlier, [*order, *dict.fromkeys(rest)], self.policy)
         write_embeddings(self.specification, joined)
         shutil.rmtree(self.parts_folder, ignore_errors=True)
-        self._lock.close()
         return len(joined.ids)
+
+    def __enter__(self) -> EmbeddingStore:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Keep what was computed, whatever ended the job, and let go of the output."""
+        try:
+            self.flush()
+        finally:
+            self._lock.close()
 
 
 def _lock(path: Path) -> IO[str]:

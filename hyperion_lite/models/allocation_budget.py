@@ -15,7 +15,7 @@ _SIZED = frozenset({torch.empty, torch.zeros, torch.ones, torch.rand, torch.rand
 _RANGES = frozenset({torch.arange, torch.linspace, torch.eye})
 
 _SPARE_ELEMENTS = 64_000_000
-_SPARE_CALLS = 20_000
+_SPARE_CALLS = 4_000
 
 
 class AllocationBudget(TorchFunctionMode):

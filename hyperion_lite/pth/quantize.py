@@ -126,7 +126,9 @@ def _scales(magnitude: np.ndarray) -> np.ndarray:
         )
     float32 = np.finfo(np.float32)
     if magnitude.size and magnitude.max() > float32.max:
-        raise ValueError(f"a magnitude of {magnitude.max():.3g} is beyond float32, in which the product with the scale is computed")
+        raise ValueError(
+            f"a magnitude of {magnitude.max():.3g} is beyond float32, in which the product with the scale is computed"
+        )
     scales = (magnitude / _LEVELS).astype(np.float32)
     # a scale that was rounded up may push the last level over the largest float32
     scales = np.minimum(scales, np.nextafter(float32.max / np.float32(_LEVELS), np.float32(0)))

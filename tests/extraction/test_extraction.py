@@ -291,12 +291,35 @@ def test_other_files_are_no_embeddings(tmp_path, name, content):
 
 
 def test_a_second_job_on_one_output_is_refused(tmp_path):
-    first = EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
-    first.add(["a"], np.ones((1, 3)))
-    with pytest.raises(ConfigError, match="another job is writing"):
-        EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
-    assert first.finish(["a"]) == 1
-    assert EmbeddingStore(str(tmp_path / "out.npz"), POLICY).done() == {"a"}
+    with EmbeddingStore(str(tmp_path / "out.npz"), POLICY) as first:
+        first.add(["a"], np.ones((1, 3)))
+        with pytest.raises(ConfigError, match="another job is writing"):
+            EmbeddingStore(str(tmp_path / "out.npz"), POLICY)
+        assert first.finish(["a"]) == 1
+    with EmbeddingStore(str(tmp_path / "out.npz"), POLICY) as second:
+        assert second.done() == {"a"}
+
+
+def test_a_terminated_job_keeps_what_it_has(model_path, folder, tmp_path, monkeypatch):
+    import os
+    import signal
+
+    calls = 0
+    real = EmbeddingExtractor._forward
+
+    def terminated(self, waves):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, waves)
+
+    monkeypatch.setattr(EmbeddingExtractor, "_forward", terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as left:
+        run(model_path, folder, tmp_path / "out.npz")
+    assert left.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
+    assert len(list((tmp_path / "out.npz.parts").glob("part-*.npz"))) == 1
 
 
 def test_mistakes_of_the_whole_job_come_before_the_work(model_path, folder, tmp_path, capsys):
