@@ -138,8 +138,9 @@ def _bind(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[s
 
 
 def _record(value: Any) -> Any:
-    # Objects are kept: their configuration is asked for when it is needed, because it can change.
-    return value if isinstance(value, Configurable) else copy.deepcopy(value)
+    # Objects are kept: their configuration is asked for when it is needed, because it can change, and some (an optimizer, a logger with
+    # its file) must not be copied.
+    return copy.deepcopy(value) if isinstance(value, (dict, list, tuple, set)) else value
 
 
 class Configurable(metaclass=ConfigurableMeta):

@@ -5,4 +5,8 @@ The parts know nothing of each other and can be read alone: :mod:`.distribution`
 :mod:`.averaging` (SWA, EMA), :mod:`.events` (signals, schedules), :mod:`.metric_accumulator`, :mod:`.batch_device`,
 :mod:`.data_position`, :mod:`.rng_state`, :mod:`.optimizer_state`, and the checkpoint: :mod:`.checkpoint_store` (directories),
 :mod:`.checkpoint_files` (what is in one), :mod:`.compatibility` (what may resume from one).
+
+On them stand :mod:`.torch_trainer_base` and the task trainers :mod:`.xvector_trainer` and :mod:`.xvector_trainer_from_wav`, with
+:mod:`.verification_eval` (error rates on trials) and :mod:`.report`; :mod:`.training_options`, :mod:`.training_data` and
+:mod:`.training_run` are the train command without its command line.
 """

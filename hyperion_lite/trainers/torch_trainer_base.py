@@ -84,7 +84,7 @@ class TorchTrainerBase(TrainingLoop, Configurable):
         ConfigError: options that do not go together.
     """
 
-    config_exclude: ClassVar[Collection[str]] = ("model",)
+    config_exclude: ClassVar[Collection[str]] = ("model", "loggers")
     nested_configs: ClassVar[Mapping[str, type[Configurable]]] = {
         "optim": OptimizerFactory,
         "lrsched": LRSchedulerFactory,

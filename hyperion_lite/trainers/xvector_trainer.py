@@ -50,7 +50,7 @@ class XVectorTrainer(TorchTrainerBase):
         ConfigError: options that do not go together.
     """
 
-    config_exclude: ClassVar[Collection[str]] = ("model", "trials", "loggers")
+    config_exclude: ClassVar[Collection[str]] = ("model", "trials")
 
     def __init__(self, model: Any, trials: Any = None, hard_prototypes_epochs: int = 1, **options: Any) -> None:
         if hard_prototypes_epochs < 0:

@@ -30,7 +30,7 @@ class XVectorTrainerFromWav(XVectorTrainer):
         ConfigError: the front end and the model disagree on the number of features.
     """
 
-    config_exclude: ClassVar[Collection[str]] = ("model", "trials", "loggers")
+    config_exclude: ClassVar[Collection[str]] = ("model", "trials")
 
     def __init__(self, model: Any, feat_extractor: dict[str, Any] | AudioFeatsMVN, **options: Any) -> None:
         super().__init__(model, **options)
