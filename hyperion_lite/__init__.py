@@ -5,10 +5,8 @@ The public names are loaded on first use, so that ``import hyperion_lite`` costs
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from hyperion_lite._version import __version__
+from hyperion_lite.core.lazy import lazy_names
 
 _PUBLIC = {
     "HyperTorchModel": "hyperion_lite.models.hyper_torch_model",
@@ -24,21 +22,15 @@ _PUBLIC = {
     "SegSampler": "hyperion_lite.data.seg_sampler",
     "SegSamplerFactory": "hyperion_lite.data.seg_sampler_factory",
     "NetArch": "hyperion_lite.narchs.net_arch",
+    "TorchTrainerBase": "hyperion_lite.trainers.torch_trainer_base",
+    "XVectorTrainer": "hyperion_lite.trainers.xvector_trainer",
+    "OptimizerFactory": "hyperion_lite.optim.factory",
+    "LRSchedulerFactory": "hyperion_lite.lr_schedulers.factory",
+    "WDSchedulerFactory": "hyperion_lite.wd_schedulers.factory",
+    "make_loader": "hyperion_lite.data.loader",
     "PthFile": "hyperion_lite.pth",
     "open_pth": "hyperion_lite.pth",
 }
 
 __all__ = ["__version__", *_PUBLIC]
-
-
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

@@ -1,6 +1,7 @@
 """The direction of imports, the public names, and what importing costs."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,35 @@ def test_nobody_imports_the_command_line():
 @pytest.mark.parametrize("name", sorted(hyperion_lite._PUBLIC))
 def test_public_names_are_where_they_are_promised(name):
     assert getattr(hyperion_lite, name).__name__ == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "models.HyperTorchModel",
+        "models.wav2xvectors.Wav2XVector",
+        "narchs.NetArch",
+        "data.AudioDataset",
+        "data.LegacyAudioDataset",
+        "data.HyperSampler",
+        "data.SegSampler",
+        "data.SegSamplerFactory",
+        "trainers.TorchTrainerBase",
+        "trainers.XVectorTrainer",
+        "optim.OptimizerFactory",
+        "lr_schedulers.LRSchedulerFactory",
+        "wd_schedulers.WDSchedulerFactory",
+        "layers.AudioFeatsFactory",
+        "layers.GlobalPool1dFactory",
+    ],
+)
+def test_packages_offer_their_main_names(name):
+    package, _, attribute = name.rpartition(".")
+    module = importlib.import_module(f"hyperion_lite.{package}")
+    assert getattr(module, attribute).__name__ == attribute
+    assert attribute in dir(module)
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        module.NoSuchName
 
 
 def in_fresh_process(code: str) -> str:

@@ -5,8 +5,7 @@ The main names are loaded on first use; nothing here imports models.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from hyperion_lite.core.lazy import lazy_names
 
 _PUBLIC = {
     "AudioDataset": "hyperion_lite.data.audio_dataset",
@@ -36,16 +35,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

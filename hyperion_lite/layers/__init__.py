@@ -5,8 +5,7 @@ The names are loaded on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from hyperion_lite.core.lazy import lazy_names
 
 _PUBLIC = {
     "AudioFeatsFactory": "hyperion_lite.layers.audio_feats_factory",
@@ -26,12 +25,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

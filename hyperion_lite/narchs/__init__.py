@@ -1,1 +1,18 @@
 """Architectures: encoders, front ends and heads that models are assembled from."""
+
+from __future__ import annotations
+
+from hyperion_lite.core.lazy import lazy_names
+
+_PUBLIC = {
+    "NetArch": "hyperion_lite.narchs.net_arch",
+    "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
+    "ResNet": "hyperion_lite.narchs.resnet",
+    "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
+    "ClassifHead": "hyperion_lite.narchs.classif_head",
+    "DINOHead": "hyperion_lite.narchs.dino_head",
+}
+
+__all__ = list(_PUBLIC)
+
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

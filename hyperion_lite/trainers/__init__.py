@@ -10,3 +10,17 @@ On them stand :mod:`.torch_trainer_base` and the task trainers :mod:`.xvector_tr
 :mod:`.verification_eval` (error rates on trials) and :mod:`.report`; :mod:`.training_options`, :mod:`.training_data` and
 :mod:`.training_run` are the train command without its command line.
 """
+
+from __future__ import annotations
+
+from hyperion_lite.core.lazy import lazy_names
+
+_PUBLIC = {
+    "TorchTrainerBase": "hyperion_lite.trainers.torch_trainer_base",
+    "XVectorTrainer": "hyperion_lite.trainers.xvector_trainer",
+    "XVectorTrainerFromWav": "hyperion_lite.trainers.xvector_trainer_from_wav",
+}
+
+__all__ = list(_PUBLIC)
+
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

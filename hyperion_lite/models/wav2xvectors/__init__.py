@@ -1,1 +1,15 @@
 """Models from waveform to speaker embedding: a front end followed by an x-vector network."""
+
+from __future__ import annotations
+
+from hyperion_lite.core.lazy import lazy_names
+
+_PUBLIC = {
+    "Wav2XVector": "hyperion_lite.models.wav2xvectors.wav2xvector",
+    "Wav2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.wav2resnet1d_xvector",
+    "Wav2ResNetXVector": "hyperion_lite.models.wav2xvectors.wav2resnet_xvector",
+}
+
+__all__ = list(_PUBLIC)
+
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)

@@ -5,8 +5,7 @@ The names are loaded on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from hyperion_lite.core.lazy import lazy_names
 
 _PUBLIC = {
     "XVector": "hyperion_lite.models.xvectors.xvector",
@@ -17,12 +16,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _PUBLIC)
