@@ -236,6 +236,7 @@ def config_fields(cls: type) -> Mapping[str, ConfigField]:
     exclude = set(getattr(cls, "config_exclude", ()))
     fields: dict[str, ConfigField] = {}
     for owner in cls.__mro__:
+        exclude |= set(vars(owner).get("config_exclude", ()))
         if method_name not in vars(owner):
             continue
         function = inspect.unwrap(getattr(owner, method_name))
@@ -255,7 +256,6 @@ def config_fields(cls: type) -> Mapping[str, ConfigField]:
                 fields[parameter.name] = ConfigField(
                     parameter.name, hints.get(parameter.name, Any), parameter.default, helps.get(parameter.name, "")
                 )
-        exclude |= set(vars(owner).get("config_exclude", ()))
         if not more:
             break
     return fields

@@ -92,6 +92,27 @@ def test_arguments_are_neither_changed_nor_shared():
     assert whole.get_config()["part"]["channels"] == [1, 2]
 
 
+class Unrecorded(Configurable):
+    """Holds what cannot be copied."""
+
+    config_exclude = ("stream",)
+
+    def __init__(self, stream: Any, size: int = 1) -> None:
+        self.stream = stream
+
+
+class UnrecordedToo(Unrecorded):
+    config_exclude = ("other",)
+
+    def __init__(self, other: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+
+def test_what_a_class_excludes_its_subclasses_exclude_too(tmp_path):
+    with (tmp_path / "x").open("w") as stream:
+        assert UnrecordedToo(other=[stream], stream=[stream], size=2).get_config() == {"size": 2}
+
+
 def test_class_name_in_a_configuration_is_checked():
     assert Part(class_name="Part", frame_shift=1).get_config()["frame_shift"] == 1
     with pytest.raises(ConfigError, match="'Other' was given to Part"):
