@@ -5,8 +5,8 @@ The public names are loaded on first use, so that ``import hyperion_lite`` costs
 
 from __future__ import annotations
 
+from hyperion_lite._lazy import lazy_names
 from hyperion_lite._version import __version__
-from hyperion_lite.core.lazy import lazy_names
 
 _PUBLIC = {
     "HyperTorchModel": "hyperion_lite.models.hyper_torch_model",

@@ -5,7 +5,7 @@ The main names are loaded on first use; nothing here imports models.
 
 from __future__ import annotations
 
-from hyperion_lite.core.lazy import lazy_names
+from hyperion_lite._lazy import lazy_names
 
 _PUBLIC = {
     "AudioDataset": "hyperion_lite.data.audio_dataset",

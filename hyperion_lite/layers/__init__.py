@@ -5,7 +5,7 @@ The names are loaded on first use.
 
 from __future__ import annotations
 
-from hyperion_lite.core.lazy import lazy_names
+from hyperion_lite._lazy import lazy_names
 
 _PUBLIC = {
     "AudioFeatsFactory": "hyperion_lite.layers.audio_feats_factory",

@@ -5,7 +5,7 @@ The classes are imported where they are used; :mod:`hyperion_lite.models.registr
 
 from __future__ import annotations
 
-from hyperion_lite.core.lazy import lazy_names
+from hyperion_lite._lazy import lazy_names
 
 _PUBLIC = {
     "HyperTorchModel": "hyperion_lite.models.hyper_torch_model",

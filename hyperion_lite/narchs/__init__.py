@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hyperion_lite.core.lazy import lazy_names
+from hyperion_lite._lazy import lazy_names
 
 _PUBLIC = {
     "NetArch": "hyperion_lite.narchs.net_arch",

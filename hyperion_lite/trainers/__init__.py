@@ -13,7 +13,7 @@ On them stand :mod:`.torch_trainer_base` and the task trainers :mod:`.xvector_tr
 
 from __future__ import annotations
 
-from hyperion_lite.core.lazy import lazy_names
+from hyperion_lite._lazy import lazy_names
 
 _PUBLIC = {
     "TorchTrainerBase": "hyperion_lite.trainers.torch_trainer_base",
