@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from hyperion_lite.core.allocation_budget import AllocationBudget
 from hyperion_lite.core.config import Configurable, check_config
 from hyperion_lite.core.errors import ConfigError, ModelFileError, UnknownClassError
 from hyperion_lite.core.freezing import Freezable
-from hyperion_lite.models.allocation_budget import AllocationBudget
 from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
 from hyperion_lite.models.own_keys import split_own_keys
 from hyperion_lite.models.registry import MODELS, find_model_class
