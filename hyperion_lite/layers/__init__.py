@@ -17,6 +17,8 @@ _PUBLIC = {
     "make_activation": "hyperion_lite.layers.activation",
     "GlobalPool1dFactory": "hyperion_lite.layers.pool_factory",
     "GlobalPool1d": "hyperion_lite.layers.pool_stats",
+    "MHFAPool1d": "hyperion_lite.layers.mhfa",
+    "FeatFuserFactory": "hyperion_lite.layers.feat_fuser",
     "ArcLossOutput": "hyperion_lite.layers.margin_losses",
     "CosLossOutput": "hyperion_lite.layers.margin_losses",
     "SoftmaxOutput": "hyperion_lite.layers.margin_losses",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hyperion_lite.core.config import Configurable, nearest, unknown_choice
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.layers.mhfa import MHFAPool1d
 from hyperion_lite.layers.pool_attention import GlobalChWiseAttMeanStdPool1d, LDEPool1d, ScaledDotProdAttV1Pool1d
 from hyperion_lite.layers.pool_stats import GlobalAvgPool1d, GlobalMeanLogVarPool1d, GlobalMeanStdPool1d, GlobalPool1d
 
@@ -19,6 +20,7 @@ PoolType = Literal[
     "scaled-dot-prod-att-v1",
     "ch-wise-att-mean+stddev",
     "ch-wise-att-mean-stddev",
+    "mhfa",
 ]
 
 _CLASSES: Mapping[str, type[GlobalPool1d]] = {
@@ -30,6 +32,7 @@ _CLASSES: Mapping[str, type[GlobalPool1d]] = {
         LDEPool1d,
         ScaledDotProdAttV1Pool1d,
         GlobalChWiseAttMeanStdPool1d,
+        MHFAPool1d,
     )
 }
 # another spelling, found in configurations
@@ -56,23 +59,25 @@ class GlobalPool1dFactory(Configurable):
         use_global_context: bool = True,
         dim: int = -1,
         keepdim: bool = False,
+        num_layers: int = 1,
     ) -> GlobalPool1d:
         """Make a pooling layer; keys that its type does not use are ignored.
 
         Args:
-            pool_type: avg, mean+stddev, mean+logvar, lde, scaled-dot-prod-att-v1 or ch-wise-att-mean+stddev.
+            pool_type: avg, mean+stddev, mean+logvar, lde, scaled-dot-prod-att-v1, ch-wise-att-mean+stddev or mhfa.
             in_feats: number of input features; needed by the types with parameters, models fill it in.
             inner_feats: bottleneck dimension of ch-wise-att.
             num_comp: number of dictionary components of lde.
             dist_pow: power of the distance in lde.
             use_bias: whether lde components have a bias.
-            num_heads: number of heads of scaled-dot-prod-att.
-            d_k: key dimension of a head.
+            num_heads: number of heads of scaled-dot-prod-att and mhfa.
+            d_k: key dimension of a head; of all heads together in mhfa.
             d_v: value dimension of a head.
             bin_attn: sigmoid in place of softmax weights, in the attention types.
             use_global_context: whether the attention of ch-wise-att sees the item's mean and standard deviation.
             dim: time axis, -1 or 1.
             keepdim: keep the time axis with size one.
+            num_layers: number of layers whose features mhfa finds beside each other; models fill it in.
 
         Returns:
             A module with ``forward(x, x_lengths=None)``, ``out_feats(in_feats)`` and ``get_config()``.

@@ -16,6 +16,7 @@ BUILTIN_MODELS = {
     "XVector": f"{_XVECTORS}.xvector",
     "ResNet1dXVector": f"{_XVECTORS}.resnet1d_xvector",
     "ResNetXVector": f"{_XVECTORS}.resnet_xvector",
+    "MHFAXVector": f"{_XVECTORS}.mhfa_xvector",
     "Wav2XVector": f"{_WAV2XVECTORS}.wav2xvector",
     "Wav2ResNet1dXVector": f"{_WAV2XVECTORS}.wav2resnet1d_xvector",
     "Wav2ResNetXVector": f"{_WAV2XVECTORS}.wav2resnet_xvector",

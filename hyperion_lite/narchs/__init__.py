@@ -9,6 +9,8 @@ _PUBLIC = {
     "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
     "ResNet": "hyperion_lite.narchs.resnet",
     "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
+    "FeatFuserMVN": "hyperion_lite.narchs.feat_fuser_mvn",
+    "IdentityEncoder": "hyperion_lite.narchs.identity_encoder",
     "ClassifHead": "hyperion_lite.narchs.classif_head",
     "DINOHead": "hyperion_lite.narchs.dino_head",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,10 +13,11 @@ from hyperion_lite.layers.audio_feats_factory import AudioFeatsFactory
 from hyperion_lite.layers.audio_feats_filter_banks import FrontEndRules
 from hyperion_lite.layers.mean_var_norm import MeanVarianceNorm, canonical_mvn_config
 from hyperion_lite.layers.spec_augment import SpecAugment
+from hyperion_lite.narchs.feats_mvn import FeatsMVN
 from hyperion_lite.narchs.net_arch import NetArch, Shape
 
 
-class AudioFeatsMVN(NetArch):
+class AudioFeatsMVN(NetArch, FeatsMVN):
     """Waveform to normalised acoustic features.
 
     Features, then SpecAugment, then mean and variance normalisation (``aug_after_mvn`` swaps the last two). The tables of the features
@@ -60,13 +60,7 @@ class AudioFeatsMVN(NetArch):
         super().__init__()
         checked = check_config(AudioFeatsFactory, audio_feats, where="audio_feats")
         self.audio_feats = AudioFeatsFactory.create(**checked, frontend_rules=frontend_rules)
-        self.mvn = _make_mvn(mvn, frontend_rules)
-        self.spec_augment = None
-        if spec_augment is not None:
-            self.spec_augment = SpecAugment(**check_config(SpecAugment, spec_augment, where="spec_augment"))
-        self.trans = trans
-        self.aug_after_mvn = aug_after_mvn
-        self.frontend_rules = frontend_rules
+        self._make_processing(mvn, spec_augment, trans, aug_after_mvn, frontend_rules)
         if mvn is not None:
             self._update_config(mvn=canonical_mvn_config(mvn))
 
@@ -150,25 +144,7 @@ class AudioFeatsMVN(NetArch):
         feats, padding = self.audio_feats.compute(
             x, Padding.from_lengths(x_lengths, x.size(0), x.size(1), device=x.device)
         )
-        if self.spec_augment is not None and not self.aug_after_mvn:
-            feats = self.spec_augment.compute(feats, padding)
-        if self.mvn is not None:
-            feats = self.mvn.compute(feats, padding)
-        if self.spec_augment is not None and self.aug_after_mvn:
-            feats = self.spec_augment.compute(feats, padding)
-        feat_lengths = None
-        if x_lengths is not None:
-            frames = torch.full((x.size(0),), feats.size(1), dtype=torch.int64, device=x.device)
-            feat_lengths = frames if padding is None else padding.lengths
+        feats = self._process(feats, padding)
         if x.element_size() < 4:
             feats = feats.to(x.dtype)
-        return feats.transpose(1, 2) if self.trans else feats, feat_lengths
-
-
-def _make_mvn(config: Mapping[str, Any] | None, frontend_rules: FrontEndRules) -> MeanVarianceNorm | None:
-    if config is None:
-        return None
-    checked = check_config(MeanVarianceNorm, canonical_mvn_config(config), where="mvn")
-    if not (checked.get("norm_mean", False) or checked.get("norm_var", False)):
-        return None
-    return MeanVarianceNorm(**checked, frontend_rules=frontend_rules)
+        return self._output(feats, padding, x_lengths is not None)

@@ -12,6 +12,7 @@ from torch import nn
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.freezing import Freezable
+from hyperion_lite.core.layer_stack import repeated_blocks
 from hyperion_lite.core.registry import Registry
 
 Shape = tuple[int | None, ...]
@@ -23,6 +24,8 @@ BUILTIN_ARCHS = {
     "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
     "ClassifHead": "hyperion_lite.narchs.classif_head",
     "DINOHead": "hyperion_lite.narchs.dino_head",
+    "FeatFuserMVN": "hyperion_lite.narchs.feat_fuser_mvn",
+    "IdentityEncoder": "hyperion_lite.narchs.identity_encoder",
     "ResNet": "hyperion_lite.narchs.resnet",
     "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
 }
@@ -119,6 +122,13 @@ class NetArch(Configurable, Freezable):
     def out_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
         """Valid output positions for items of ``lengths`` (batch,) valid input positions. Exact integer arithmetic."""
         return lengths
+
+    def encoder_layers(self) -> list[nn.Module]:
+        """The layers that are frozen, unfrozen and given learning rates one by one, the one next to the input first.
+
+        By default the blocks that the network repeats.
+        """
+        return repeated_blocks(self)
 
     def parts_without_influence(self) -> list[nn.Module]:
         """Parts whose tensors a model file has though no output depends on them; they are never trained."""

@@ -26,8 +26,10 @@ CONFIGS = {
     "chwise": {"pool_type": "ch-wise-att-mean+stddev", "inner_feats": 4},
     "chwise-bin": {"pool_type": "ch-wise-att-mean+stddev", "inner_feats": 4, "bin_attn": True},
     "chwise-local": {"pool_type": "ch-wise-att-mean+stddev", "inner_feats": 4, "use_global_context": False},
+    "mhfa": {"pool_type": "mhfa", "num_layers": 2, "num_heads": 3, "d_k": 4, "d_v": 5},
+    "mhfa-one-layer": {"pool_type": "mhfa", "num_heads": 2, "d_k": 4, "d_v": 5},
 }
-OUT_FEATS = {"avg": D, "lde1": 3 * D, "lde2": 3 * D, "dot": 10, "dot-bin": 10}
+OUT_FEATS = {"avg": D, "lde1": 3 * D, "lde2": 3 * D, "dot": 10, "dot-bin": 10, "mhfa": 15, "mhfa-one-layer": 10}
 every_pool = pytest.mark.parametrize("name", CONFIGS)
 
 

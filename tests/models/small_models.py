@@ -102,7 +102,18 @@ WAV2XVECTORS["wav2-by-class-name"] = (
     {"feats": FEATS, "xvector": {"class_name": "ResNet1dXVector", **_resnet1d({})}},
 )
 
-ALL_MODELS = {**XVECTORS, **WAV2XVECTORS}
+ON_HIDDEN_STATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mhfa": (
+        "MHFAXVector",
+        {
+            "in_feats": 24,
+            "pool_net": {"pool_type": "mhfa", "num_layers": 2, "num_heads": 3, "d_k": 6, "d_v": 5},
+            **_HEAD,
+        },
+    ),
+}
+
+ALL_MODELS = {**XVECTORS, **ON_HIDDEN_STATES, **WAV2XVECTORS}
 
 
 def build(name: str, seed: int = 0) -> Any:
