@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
@@ -17,11 +19,10 @@ def check_rate(rate: float, name: str) -> float:
     return rate
 
 
-def linear_rates(max_rate: float, num_blocks: int) -> list[float]:
+def linear_rates(max_rate: float, num_blocks: int) -> Iterator[float]:
     """Rates that grow linearly from 0 at the first block to ``max_rate`` at the last; a single block gets ``max_rate``."""
-    if num_blocks == 1:
-        return [max_rate]
-    return [max_rate * index / (num_blocks - 1) for index in range(num_blocks)]
+    # one at a time: the number of blocks can come from a file that nobody vouches for
+    return (max_rate * index / (num_blocks - 1) if num_blocks > 1 else max_rate for index in range(num_blocks))
 
 
 class DropConnect(nn.Module):

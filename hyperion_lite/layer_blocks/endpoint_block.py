@@ -11,7 +11,7 @@ from torch import nn
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
 from hyperion_lite.layer_blocks.res_block import BlockSpec, pooled_downsample
-from hyperion_lite.layer_blocks.resample import ConvSequence, NearestUpsample, SubPixelConv1d, apply_layer
+from hyperion_lite.layer_blocks.resample import ConvSequence, NearestUpsample, SubPixelConv1d, apply_layer, scale_change
 
 UpsamplingMode = Literal["nearest", "subpixel"]
 
@@ -44,14 +44,11 @@ class EndpointBlock(nn.Module):
     ) -> None:
         super().__init__()
         spec = replace(spec, use_norm=True)
-        if max(in_scale, out_scale) % min(in_scale, out_scale):
-            raise ValueError(
-                f"cannot resample from one output in {in_scale} frames to one in {out_scale}: not a multiple"
-            )
-        if in_scale <= out_scale:
-            self.resample: nn.Module = pooled_downsample(spec, in_channels, out_channels, out_scale // in_scale)
+        reduction, growth = scale_change(in_scale, out_scale)
+        if growth == 1:
+            self.resample: nn.Module = pooled_downsample(spec, in_channels, out_channels, reduction)
         else:
-            self.resample = _upsample(spec, in_channels, out_channels, in_scale // out_scale, upsampling_mode)
+            self.resample = _upsample(spec, in_channels, out_channels, growth, upsampling_mode)
         self.act = spec.act()
         self.bn = spec.norm(out_channels) if spec.norm_after else None
 

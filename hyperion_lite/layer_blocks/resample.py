@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hyperion_lite.core.padding import Padding
+from hyperion_lite.core.padding import Padding, conv_out_length
 from hyperion_lite.layer_blocks.conv import Dims, apply_conv
-from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
+from hyperion_lite.layer_blocks.receptive_field import ReceptiveField, time_settings
 
 
 class Resampler(nn.Module):
@@ -142,3 +142,32 @@ def apply_layer(layer: nn.Module, x: torch.Tensor, padding: Padding | None) -> t
     if isinstance(layer, (Resampler, ConvSequence)):
         return layer(x, padding)
     return layer(x, padding), padding
+
+
+def resampled_lengths(layer: nn.Module, lengths: torch.Tensor) -> torch.Tensor:
+    """Lengths after a convolution, a resampler or a sequence of them; other layers keep the length."""
+    if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
+        return conv_out_length(lengths, *time_settings(layer))
+    if isinstance(layer, _Pool):
+        return conv_out_length(lengths, layer.kernel_size, layer.stride, 1, layer.margin)
+    if isinstance(layer, (NearestUpsample, SubPixelConv1d)):
+        return lengths * layer.factor
+    if isinstance(layer, ConvSequence):
+        for child in layer:
+            lengths = resampled_lengths(child, lengths)
+    return lengths
+
+
+def scale_change(in_scale: int, out_scale: int) -> tuple[int, int]:
+    """By which factor the resolution shrinks and by which it grows, one of them 1.
+
+    Args:
+        in_scale: encoder input frames per input frame.
+        out_scale: encoder input frames per output frame.
+
+    Raises:
+        ValueError: neither scale is a multiple of the other.
+    """
+    if max(in_scale, out_scale) % min(in_scale, out_scale):
+        raise ValueError(f"cannot resample from one output in {in_scale} frames to one in {out_scale}: not a multiple")
+    return max(out_scale // in_scale, 1), max(in_scale // out_scale, 1)

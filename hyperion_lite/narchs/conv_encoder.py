@@ -13,11 +13,12 @@ from hyperion_lite.core.config import nearest
 from hyperion_lite.core.padding import Padding, check_minimum_length
 from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
 from hyperion_lite.layer_blocks.squeeze_excitation import ChannelAndFreqSE, SqueezeExcitation
+from hyperion_lite.layers.grn import GlobalResponseNorm
 from hyperion_lite.layers.norm import GroupNorm
 from hyperion_lite.narchs.chunking import ChunkPlan, encode_in_chunks
 from hyperion_lite.narchs.net_arch import NetArch, Shape, smallest_length
 
-_GLOBAL_LAYERS = (SqueezeExcitation, ChannelAndFreqSE, GroupNorm)
+_GLOBAL_LAYERS = (SqueezeExcitation, ChannelAndFreqSE, GroupNorm, GlobalResponseNorm)
 
 
 @dataclass
@@ -190,8 +191,8 @@ class ConvEncoder(NetArch):
         """Encode in windows of ``chunk_length`` frames, so that the memory for activations does not grow with the input.
 
         The windows overlap by the receptive field, so in ``eval()`` the result is that of :meth:`forward` up to rounding if
-        :attr:`is_convolutional`. Squeeze-excitation and norms with statistics over time see the window only and make it an
-        approximation. An item that is not longer than a window is computed in one piece.
+        :attr:`is_convolutional`. Squeeze-excitation and norms with statistics over time (global response norm too) see the window only
+        and make it an approximation. An item that is not longer than a window is computed in one piece.
 
         Args:
             x: as in :meth:`forward`.

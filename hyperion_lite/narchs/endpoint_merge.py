@@ -1,4 +1,4 @@
-"""Cutting endpoint outputs to a common length, every item at its own place."""
+"""Cutting endpoint outputs to a common size, every item at its own place."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ def crop_endpoints(
     longer item it has to lie where the whole item has it.
 
     Args:
-        endpoints: outputs (batch, channels, time_i) and their padding.
+        endpoints: outputs (batch, channels, [freq_i,] time_i) and their padding. Frequencies are cut too, at the same place for all items.
         full_lengths: for each endpoint, its lengths (batch,) for the whole items; ``None`` when the outputs are of whole items.
 
     Returns:
         The cut outputs, all of one size, and their padding.
     """
+    if endpoints[0][0].dim() > 3:
+        freqs = min(x.size(2) for x, _ in endpoints)
+        endpoints = [(x.narrow(2, (x.size(2) - freqs) // 2, freqs), padding) for x, padding in endpoints]
     if full_lengths is None and all(padding is None for _, padding in endpoints):
         size = min(x.size(-1) for x, _ in endpoints)
         return [x.narrow(-1, (x.size(-1) - size) // 2, size) for x, _ in endpoints], None
@@ -38,7 +41,8 @@ def crop_endpoints(
     outputs = []
     for (x, _), start in zip(endpoints, starts, strict=True):
         index = (start[:, None] + steps).clamp(max=x.size(-1) - 1)
-        outputs.append(x.gather(-1, index[:, None, :].expand(-1, x.size(1), -1)))
+        index = index.view(-1, *[1] * (x.dim() - 2), size).expand(-1, *x.shape[1:-1], -1)
+        outputs.append(x.gather(-1, index))
     return outputs, Padding(cut, size)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -15,19 +13,16 @@ from hyperion_lite.core.padding import Padding, conv_out_length
 from hyperion_lite.layer_blocks.conv import ConvNormAct, NoNorm, make_conv
 from hyperion_lite.layer_blocks.drop_connect import linear_rates
 from hyperion_lite.layer_blocks.endpoint_block import EndpointBlock
-from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
 from hyperion_lite.layer_blocks.res_block import BlockSpec
 from hyperion_lite.layer_blocks.res_blocks import make_block
 from hyperion_lite.layers.activation import make_activation
-from hyperion_lite.narchs.conv_encoder import ConvEncoder, Taps
-from hyperion_lite.narchs.endpoint_merge import crop_endpoints
-from hyperion_lite.narchs.resnet1d_layout import EndpointLayout, StemSettings, crop_starts, per_superblock
+from hyperion_lite.narchs.conv_encoder import Taps
+from hyperion_lite.narchs.multilayer_encoder import MultilayerEncoder
+from hyperion_lite.narchs.resnet1d_layout import EndpointLayout, StemSettings, per_superblock
 from hyperion_lite.narchs.weight_init import init_conv_weights
 
-logger = logging.getLogger(__name__)
 
-
-class ResNet1dEncoder(ConvEncoder):
+class ResNet1dEncoder(MultilayerEncoder):
     """Residual network over feature sequences, with optional aggregation of the outputs of several depths.
 
     A convolution, superblocks of residual blocks, then optionally endpoints (outputs of superblocks brought to one scale and summed or
@@ -116,9 +111,7 @@ class ResNet1dEncoder(ConvEncoder):
         for stride in self._strides:
             scales.append(scales[-1] * stride)
         self.alignment = scales[-1]
-        self._endpoints = (
-            EndpointLayout.create(endpoint_layers, endpoint_scale_layer, scales[1:]) if multilayer else None
-        )
+        endpoints = EndpointLayout.create(endpoint_layers, endpoint_scale_layer, scales[1:]) if multilayer else None
 
         spec = BlockSpec(
             1,
@@ -146,14 +139,20 @@ class ResNet1dEncoder(ConvEncoder):
             linear_rates(drop_connect_rate, sum(repeats)),
         )
         channels = self._channels[-1]
-        if self._endpoints is not None:
-            channels = endpoint_channels or self._channels[self._endpoints.reference]
-            self._make_endpoints(self._endpoints, spec, channels, multilayer_concat, upsampling_mode)
-        self.multilayer_concat = multilayer and multilayer_concat
+        if endpoints is not None:
+            channels = endpoint_channels or self._channels[endpoints.reference]
+        self._set_endpoints(
+            endpoints,
+            self._channels,
+            channels,
+            multilayer_concat,
+            lambda into, out, scale, out_scale: EndpointBlock(spec, into, out, scale, out_scale, upsampling_mode),
+        )
         self.head_block = _head_block(channels, head_channels, head_act) if head_channels > 0 else None
         self.out_channels = head_channels or channels
         self.layer_names = ("in_block", *(f"blocks_{i}" for i in range(count)))
-        self.stage_names = self.layer_names + self._late_stages()
+        head_stage = [] if self.head_block is None else ["head_block"]
+        self.stage_names = (*self.layer_names, *self._endpoint_stages(), *head_stage)
         init_conv_weights(self)
 
     def _make_blocks(
@@ -163,10 +162,9 @@ class ResNet1dEncoder(ConvEncoder):
         repeats: list[int],
         kernel_sizes: list[int],
         dilations: list[int],
-        drop_rates: list[float],
+        drop_rates: Iterator[float],
     ) -> nn.ModuleList:
         superblocks = nn.ModuleList()
-        rates = iter(drop_rates)
         in_channels = spec.in_channels
         for index, repeat in enumerate(repeats):
             superblock = nn.ModuleList()
@@ -180,44 +178,12 @@ class ResNet1dEncoder(ConvEncoder):
                     kernel_size=kernel_sizes[index],
                     stride=stride,
                     dilation=dilations[index] if stride == 1 else 1,
-                    drop_connect_rate=next(rates),
+                    drop_connect_rate=next(drop_rates),
                 )
                 superblock.append(make_block(resb_type, block))
                 in_channels = self._channels[index]
             superblocks.append(superblock)
         return superblocks
-
-    def _make_endpoints(
-        self, layout: EndpointLayout, spec: BlockSpec, out_channels: int, concat: bool, upsampling_mode: Any
-    ) -> None:
-        last = layout.superblocks[-1] + 1
-        if last < len(layout.scales):
-            logger.warning(
-                "endpoint_layers end at %d: the superblocks behind it are without influence on the output", last
-            )
-            self.blocks[last:].requires_grad_(False)
-        self.endpoint_blocks = nn.ModuleList()
-        self._endpoint_numbers: dict[int, int] = {}
-        for superblock in layout.superblocks:
-            if concat and layout.scales[superblock] == layout.scale:
-                continue
-            width = self._channels[superblock] if concat else out_channels
-            self._endpoint_numbers[superblock] = len(self.endpoint_blocks)
-            self.endpoint_blocks.append(
-                EndpointBlock(
-                    spec, self._channels[superblock], width, layout.scales[superblock], layout.scale, upsampling_mode
-                )
-            )
-        if concat:
-            total = sum(self._channels[superblock] for superblock in layout.superblocks)
-            self.concat_endpoint_block = EndpointBlock(spec, total, out_channels)
-
-    def _late_stages(self) -> tuple[str, ...]:
-        names: list[str] = []
-        if self._endpoints is not None:
-            names += [f"endpoint_blocks_{i}" for i in range(len(self.endpoint_blocks))]
-            names += ["concat_endpoint_block"] if self.multilayer_concat else []
-        return (*names, *([] if self.head_block is None else ["head_block"]))
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
@@ -231,97 +197,16 @@ class ResNet1dEncoder(ConvEncoder):
             result.append(lengths)
         return result
 
-    def out_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
-        superblocks = self._superblock_lengths(lengths)
-        if self._endpoints is None:
-            return superblocks[-1]
-        return torch.stack(self._endpoints.endpoint_lengths(superblocks)).amin(dim=0)
-
-    @cached_property
-    def receptive_field(self) -> ReceptiveField:  # type: ignore[override]
-        field = self.in_block.receptive_field
-        fields = []
-        for superblock in self.blocks:
-            for block in superblock.children():
-                field = field.then(ReceptiveField.of(block))
-            fields.append(field)
-        return fields[-1] if self._endpoints is None else self._endpoint_field(self._endpoints, fields)
-
-    def _endpoint_field(self, layout: EndpointLayout, fields: list[ReceptiveField]) -> ReceptiveField:
-        # after upsampling by r, output t reads position (t + s) // r, where s is the first position of the centred cut
-        lengths = torch.arange(self.min_length, self.min_length + 64 * self.alignment)
-        starts = crop_starts(layout.endpoint_lengths(self._superblock_lengths(lengths)))
-        merged: ReceptiveField | None = None
-        for superblock, start in zip(layout.superblocks, starts, strict=True):
-            field = fields[superblock]
-            factor = layout.upsampling(superblock)
-            if superblock in self._endpoint_numbers and factor == 1:
-                field = field.then(ReceptiveField.of(self.endpoint_blocks[self._endpoint_numbers[superblock]]))
-            shift = int(start.max()) * layout.scale
-            lag = (factor - 1) * layout.scale
-            field = ReceptiveField(field.left + lag, field.right + shift, layout.scale)
-            merged = field if merged is None else merged.beside(field)
-        assert merged is not None
-        return merged
+    def _parts(self) -> list[list[nn.Module]]:
+        return [[self.in_block], *(list(superblock.children()) for superblock in self.blocks)]
 
     def _encode(
         self, x: torch.Tensor, padding: Padding | None, taps: Taps, item_lengths: torch.Tensor | None
     ) -> tuple[torch.Tensor, Padding | None]:
-        x, padding = self.in_block(x, padding)
-        taps.record("in_block", x, padding)
-        wanted = () if self._endpoints is None else self._endpoints.superblocks
-        outputs: list[tuple[torch.Tensor, Padding | None]] = []
-        for index, superblock in enumerate(self.blocks[: self._depth(taps)]):
-            for block in superblock.children():
-                x, padding = block(x, padding)
-            taps.record(f"blocks_{index}", x, padding)
-            if index in wanted:
-                outputs.append(self._endpoint(index, x, padding, taps))
-        if self._endpoints is not None:
-            x, padding = self._merge(self._endpoints, outputs, taps, item_lengths)
+        x, padding = super()._encode(x, padding, taps, item_lengths)
         if self.head_block is not None:
             x, padding = self.head_block(x, padding)
             taps.record("head_block", x, padding)
-        return x, padding
-
-    def parts_without_influence(self) -> list[nn.Module]:
-        """Superblocks behind the last endpoint."""
-        return [] if self._endpoints is None else list(self.blocks[self._endpoints.superblocks[-1] + 1 :])
-
-    def _depth(self, taps: Taps) -> int:
-        """Number of superblocks to run: those behind the last endpoint have no influence on the output."""
-        if self._endpoints is None:
-            return len(self.blocks)
-        tapped = [index + 1 for index in range(len(self.blocks)) if f"blocks_{index}" in taps.names]
-        return max([self._endpoints.superblocks[-1] + 1, *tapped])
-
-    def _endpoint(
-        self, superblock: int, x: torch.Tensor, padding: Padding | None, taps: Taps
-    ) -> tuple[torch.Tensor, Padding | None]:
-        number = self._endpoint_numbers.get(superblock)
-        if number is None:
-            return x, padding
-        x, padding = self.endpoint_blocks[number](x, padding)
-        taps.record(f"endpoint_blocks_{number}", x, padding)
-        return x, padding
-
-    def _merge(
-        self,
-        layout: EndpointLayout,
-        outputs: list[tuple[torch.Tensor, Padding | None]],
-        taps: Taps,
-        item_lengths: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, Padding | None]:
-        tensors, padding = [x for x, _ in outputs], outputs[0][1]
-        if layout.ragged:
-            full_lengths = None
-            if item_lengths is not None:
-                full_lengths = layout.endpoint_lengths(self._superblock_lengths(item_lengths))
-            tensors, padding = crop_endpoints(outputs, full_lengths)
-        if not self.multilayer_concat:
-            return torch.stack(tensors).mean(dim=0), padding
-        x, padding = self.concat_endpoint_block(torch.cat(tensors, dim=1), padding)
-        taps.record("concat_endpoint_block", x, padding)
         return x, padding
 
 

@@ -10,18 +10,26 @@ import torch
 from hyperion_lite.core.padding import conv_out_length
 
 
-def per_superblock(value: int | Sequence[int], num_superblocks: int, name: str) -> list[int]:
-    """One value a superblock; a single value is used for all.
+def per_superblock(
+    value: int | Sequence[int], count: int, name: str, what: str = "superblocks of resb_repeats"
+) -> list[int]:
+    """One value for each of ``count`` parts; a single value is used for all.
+
+    Args:
+        value: the value or values.
+        count: number of parts.
+        name: of the argument, for messages.
+        what: what the parts are, for messages.
 
     Raises:
         ValueError: wrong number of values, or a value below 1.
     """
     values = [value] if isinstance(value, int) else [int(v) for v in value]
     if len(values) == 1:
-        values = values * num_superblocks
-    if len(values) != num_superblocks:
-        raise ValueError(f"{name} has {len(values)} values for the {num_superblocks} superblocks of resb_repeats")
-    if min(values) < 1:
+        values = values * count
+    if len(values) != count:
+        raise ValueError(f"{name} has {len(values)} values for the {count} {what}")
+    if min(values, default=1) < 1:
         raise ValueError(f"{name} must be positive, got {values}")
     return values
 
@@ -82,15 +90,6 @@ class EndpointLayout:
     def ragged(self) -> bool:
         """Whether endpoints of one item can have different lengths: rounding up before upsampling shows then."""
         return any(self.upsampling(superblock) > 1 for superblock in self.superblocks)
-
-    def endpoint_lengths(self, superblock_lengths: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Lengths of the resampled endpoints from the lengths of all superblock outputs."""
-        lengths = []
-        for superblock in self.superblocks:
-            factor = self.upsampling(superblock)
-            reduction = max(self.scale // self.scales[superblock], 1)
-            lengths.append(conv_out_length(superblock_lengths[superblock] * factor, 1, reduction))
-        return lengths
 
 
 def crop_starts(lengths: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -16,3 +16,15 @@ def init_conv_weights(module: nn.Module) -> None:
             nn.init.kaiming_normal_(part.weight, mode="fan_in", nonlinearity="relu")
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
+
+
+def init_conv_weights_small(module: nn.Module) -> None:
+    """Draw weights of convolutions and linear maps from a normal distribution of deviation 0.02 cut at 2, and set their biases to zero.
+
+    The start of ConvNeXt (Liu et al., 2022, arXiv:2201.03545), whose layer norms take care of the scale.
+    """
+    for part in module.modules():
+        if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Linear)):
+            nn.init.trunc_normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

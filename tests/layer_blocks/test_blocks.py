@@ -187,8 +187,8 @@ def test_drop_connect_drops_whole_items_and_keeps_the_mean():
     assert float(y.mean()) == pytest.approx(1.0, abs=0.05)
     x = torch.ones(3, 2)
     assert layer.eval()(x) is x
-    assert linear_rates(0.3, 1) == [0.3]
-    assert linear_rates(0.3, 4) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert list(linear_rates(0.3, 1)) == [0.3]
+    assert list(linear_rates(0.3, 4)) == pytest.approx([0.0, 0.1, 0.2, 0.3])
 
 
 def test_endpoint_blocks_change_scale():
