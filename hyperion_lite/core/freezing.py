@@ -15,6 +15,8 @@ class Freezable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._is_frozen = False
+        # what train() asked for last, which a frozen module does not follow
+        self._asked_training = True
 
     @property
     def is_frozen(self) -> bool:
@@ -23,18 +25,22 @@ class Freezable(nn.Module):
 
     def freeze(self: _M) -> _M:
         """No gradients for any parameter, and evaluation behaviour whatever ``train()`` says, so that buffers never move."""
+        asked = self._asked_training
         self._is_frozen = True
         self.requires_grad_(False)
-        return self.eval()
+        self.train(False)
+        self._asked_training = asked
+        return self
 
     def unfreeze(self: _M) -> _M:
-        """Undo :meth:`freeze` for this module and its parts; ``train()`` decides again."""
+        """Undo :meth:`freeze` for this module and its parts, which do again what ``train()`` or ``eval()`` asked for last."""
         for module in self.modules():
             if isinstance(module, Freezable):
                 module._is_frozen = False
         self.requires_grad_(True)
-        return self
+        return self.train(self._asked_training)
 
     def train(self: _M, mode: bool = True) -> _M:
         """As in torch, but a frozen module stays in evaluation mode. Returns itself."""
+        self._asked_training = mode
         return super().train(mode and not self._is_frozen)

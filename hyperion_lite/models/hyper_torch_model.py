@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -14,12 +14,11 @@ from torch import nn
 from hyperion_lite.core.allocation_budget import AllocationBudget
 from hyperion_lite.core.config import Configurable, check_config
 from hyperion_lite.core.errors import ConfigError, ModelFileError, UnknownClassError
-from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
+from hyperion_lite.models.learning_parts import LearningParts, TrainModes
 from hyperion_lite.models.own_keys import split_own_keys
 from hyperion_lite.models.registry import MODELS, find_model_class
 from hyperion_lite.models.state_loading import load_state
-from hyperion_lite.narchs.net_arch import NetArch
 from hyperion_lite.serialization.artifact import ModelArtifact
 from hyperion_lite.serialization.classes import check_classes
 from hyperion_lite.serialization.directory import write_directory
@@ -33,23 +32,7 @@ logger = logging.getLogger(__name__)
 _M = TypeVar("_M", bound="HyperTorchModel")
 
 
-class ParameterSummary(NamedTuple):
-    """Element counts of a model."""
-
-    trainable: int
-    non_trainable: int
-    buffers: int
-    total: int
-
-
-class TrainModes(tuple[str, ...]):
-    """Names of train modes. A tuple; calling it gives the list, as code written for the original toolkit does."""
-
-    def __call__(self) -> list[str]:
-        return list(self)
-
-
-class HyperTorchModel(Configurable, Freezable):
+class HyperTorchModel(LearningParts):
     """Base class of models that save and load themselves.
 
     A subclass has a constructor whose arguments are plain JSON types. It is registered under its class name when it is defined, and
@@ -61,8 +44,6 @@ class HyperTorchModel(Configurable, Freezable):
         valid_train_modes: names accepted by :meth:`set_train_mode`.
     """
 
-    valid_train_modes: ClassVar[Sequence[str]] = TrainModes(("full", "frozen"))
-
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.valid_train_modes = TrainModes(cls.valid_train_modes)
@@ -71,7 +52,6 @@ class HyperTorchModel(Configurable, Freezable):
 
     def __init__(self) -> None:
         super().__init__()
-        self._train_mode = "full"
         self._class_names: list[str] | None = None
 
     # configuration
@@ -259,128 +239,6 @@ class HyperTorchModel(Configurable, Freezable):
     def clone(self: _M) -> _M:
         """The same as :meth:`copy`."""
         return self.copy()
-
-    # train modes
-
-    @property
-    def train_mode(self) -> str:
-        """The train mode last set; ``full`` at first."""
-        return self._train_mode
-
-    @train_mode.setter
-    def train_mode(self, mode: str) -> None:
-        self.set_train_mode(mode)
-
-    def frozen_modules(self, mode: str) -> list[nn.Module]:
-        """The parts that ``mode`` freezes; subclasses with more modes override this."""
-        return [self] if mode == "frozen" else []
-
-    def set_train_mode(self, mode: str) -> None:
-        """Choose which parts learn. This is not ``train()``/``eval()``: those switch dropout and batch statistics.
-
-        Frozen parts get no gradient and keep evaluation behaviour under ``train()``, so that their buffers never move.
-
-        Raises:
-            ValueError: not one of :attr:`valid_train_modes`.
-        """
-        if mode not in self.valid_train_modes:
-            raise ValueError(
-                f"{type(self).__name__} has no train mode {mode!r}; it has: {', '.join(self.valid_train_modes)}"
-            )
-        self._train_mode = mode
-        for module in self.modules():
-            if isinstance(module, Freezable):
-                module._is_frozen = False
-        self.requires_grad_(True)
-        for part in self._parts_without_influence():
-            part.requires_grad_(False)
-        for frozen in self.frozen_modules(mode):
-            frozen.requires_grad_(False)
-            for module in frozen.modules():
-                # so that train() of a part wakes it no more than train() of the model
-                if isinstance(module, Freezable):
-                    module._is_frozen = True
-        self.train(self.training)
-
-    def _parts_without_influence(self) -> list[nn.Module]:
-        # parameters that get no gradient make distributed training fail
-        return [
-            part
-            for module in self.modules()
-            if isinstance(module, NetArch)
-            for part in module.parts_without_influence()
-        ]
-
-    def train(self: _M, mode: bool = True) -> _M:
-        """Training behaviour for everything that the train mode does not freeze. Returns the model."""
-        super().train(mode)
-        if mode:
-            for module in self.frozen_modules(self._train_mode):
-                if module is not self:
-                    module.eval()
-        return self
-
-    def freeze(self: _M) -> _M:
-        """The same as ``set_train_mode("frozen")``. Returns the model."""
-        self.set_train_mode("frozen")
-        return self
-
-    def unfreeze(self: _M) -> _M:
-        """The same as ``set_train_mode("full")``. Returns the model."""
-        self.set_train_mode("full")
-        return self
-
-    # parameters
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the first parameter or buffer; CPU for a model without any."""
-        for tensor in (*self.parameters(), *self.buffers()):
-            return tensor.device
-        return torch.device("cpu")
-
-    def trainable_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Parameters that require gradients."""
-        return (p for p in self.parameters(recurse) if p.requires_grad)
-
-    def non_trainable_parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Parameters that do not require gradients."""
-        return (p for p in self.parameters(recurse) if not p.requires_grad)
-
-    def trainable_named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters that require gradients."""
-        return ((n, p) for n, p in self.named_parameters(recurse=recurse) if p.requires_grad)
-
-    def non_trainable_named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters that do not require gradients."""
-        return ((n, p) for n, p in self.named_parameters(recurse=recurse) if not p.requires_grad)
-
-    def trainable_param_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer.
-
-        One group; or, with a ``bias_weight_decay`` in the configuration, two: biases and all other one-dimensional parameters
-        (normalisation) get that weight decay, the rest the optimizer's.
-        """
-        decay = getattr(self, "bias_weight_decay", None)
-        named = list(self.trainable_named_parameters())
-        if decay is None:
-            return [{"params": [p for _, p in named]}]
-        plain = [p for n, p in named if not (n.endswith("bias") or p.dim() <= 1)]
-        biases = [p for n, p in named if n.endswith("bias") or p.dim() <= 1]
-        groups: list[dict[str, Any]] = [{"params": plain}, {"params": biases, "weight_decay": decay}]
-        return [group for group in groups if group["params"]]
-
-    def parameter_summary(self, verbose: bool = False) -> ParameterSummary:
-        """Numbers of elements; ``verbose`` logs them too."""
-        trainable = sum(p.numel() for p in self.trainable_parameters())
-        frozen = sum(p.numel() for p in self.non_trainable_parameters())
-        buffers = sum(b.numel() for b in self.buffers())
-        summary = ParameterSummary(trainable, frozen, buffers, trainable + frozen + buffers)
-        if verbose:
-            logger.info(
-                "%s: %d trainable, %d frozen, %d buffer elements", type(self).__name__, trainable, frozen, buffers
-            )
-        return summary
 
     def change_dropouts(self, dropout_rate: float) -> None:
         """Set the rate of every dropout layer that the model has, and record it in the configuration.

@@ -40,7 +40,7 @@ _USED: dict[str, tuple[str, ...]] = {
 _TORCH_NAMES = {"rmsprop_alpha": "alpha", "init_acc_val": "initial_accumulator_value"}
 
 # keys that a group may have beside the options of its optimizer: what schedulers and weight averaging write there
-_GROUP_KEYS = ("params", "param_names", "name", "initial_lr", "swa_lr", "initial_wd")
+_GROUP_KEYS = ("params", "param_names", "name", "initial_lr", "swa_lr", "initial_wd", "layer")
 
 
 class OptimizerFactory(Configurable):
@@ -76,6 +76,7 @@ class OptimizerFactory(Configurable):
         foreach: bool | None = None,
         fused: bool | None = None,
         oss: bool = False,
+        layer_decay: float = 1.0,
         **other: Any,
     ) -> torch.optim.Optimizer:
         """Make an optimizer of ``torch.optim``.
@@ -104,17 +105,20 @@ class OptimizerFactory(Configurable):
             foreach: update all tensors of a kind at once; ``None`` lets torch choose.
             fused: use torch's fused kernels; ``None`` lets torch choose.
             oss: split the optimizer state over the ranks of the process group (``ZeroRedundancyOptimizer``).
+            layer_decay: factor of the learning rate from each layer of the encoder to the one below it, 1 for equal rates; ``lr`` is that
+                of the head. Needs groups with ``layer``, the distance from the top, as models give them.
             other: nothing; unknown options are an error.
 
         Raises:
-            ConfigError: unknown type, option or group key, values that the optimizer refuses, no parameters, or ``oss`` without a
-                process group.
+            ConfigError: unknown type, option or group key, values that the optimizer refuses, no parameters, ``oss`` without a process
+                group, or ``layer_decay`` for groups that do not tell their layer.
         """
         options = {key: value for key, value in locals().items() if key not in ("params", "other")}
         choose("opt_type", opt_type, _CLASSES)
         options = checked_options(OptimizerFactory, options, other)
         arguments = _arguments_of(opt_type, options)
         groups = _copied_groups(params, arguments)
+        _decay_rates(groups, lr, layer_decay)
         cls = _CLASSES[opt_type]
         try:
             # torch refuses bad values, parameters that are no leaves, and a parameter in two groups
@@ -160,6 +164,20 @@ def _copied_groups(params: Iterable[Any], arguments: Mapping[str, Any]) -> list[
             "there are no parameters to optimize; check that the train mode leaves some of them trainable"
         )
     return groups
+
+
+def _decay_rates(groups: list[dict[str, Any]], lr: float, layer_decay: float) -> None:
+    # Bao et al., BEiT, ICLR 2022; Clark et al., ELECTRA, ICLR 2020
+    if not 0.0 < layer_decay <= 1.0:
+        raise ConfigError(f"layer_decay must be above 0 and at most 1, got {layer_decay}")
+    if layer_decay == 1.0:
+        return
+    if not all("layer" in group for group in groups):
+        raise ConfigError(
+            "layer_decay needs parameter groups with 'layer', see trainable_param_groups(by_layer=True) of a model"
+        )
+    for group in groups:
+        group["lr"] = group.get("lr", lr) * layer_decay ** group["layer"]
 
 
 def _split(

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.layer_stack import repeated_blocks
 from hyperion_lite.layers.batch_norm import BatchNorm1d, BatchNorm2d
 
 logger = logging.getLogger(__name__)
@@ -227,26 +228,6 @@ class Distribution:
         """Wait for all ranks."""
         if self.world_size > 1:
             dist.barrier(group=self._control)
-
-
-def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks that a network repeats: the entries of its outermost ``ModuleList``s that have parameters."""
-    blocks: list[nn.Module] = []
-
-    def visit(module: nn.Module) -> None:
-        for child in module.children():
-            if isinstance(child, nn.ModuleList):
-                for entry in child:
-                    if isinstance(entry, nn.ModuleList):
-                        visit(child)
-                        break
-                    if any(True for _ in entry.parameters()):
-                        blocks.append(entry)
-            else:
-                visit(child)
-
-    visit(model)
-    return blocks
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.trainers.distribution import repeated_blocks
+from hyperion_lite.core.layer_stack import repeated_blocks
 
 
 def enable_gradient_checkpointing(model: nn.Module) -> int:

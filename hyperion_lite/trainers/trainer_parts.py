@@ -36,7 +36,7 @@ def make_optimizer(optim: Any, model: nn.Module, distribution: Distribution) -> 
             )
         optimizer = optim
     else:
-        groups = parameter_groups(model)
+        groups = parameter_groups(model, by_layer=_goes_by_layer(optim))
         if not groups:
             raise ConfigError(
                 "no parameter of the model requires gradients, so there is nothing to train; check train_mode"
@@ -51,10 +51,27 @@ def make_optimizer(optim: Any, model: nn.Module, distribution: Distribution) -> 
     return split_over_ranks(optimizer) if split else optimizer
 
 
-def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """The model's own parameter groups, or one of all trainable parameters; empty when there are none."""
+def _goes_by_layer(optim: Any) -> bool:
+    return isinstance(optim, Mapping) and optim.get("layer_decay", 1.0) != 1.0
+
+
+def parameter_groups(model: nn.Module, by_layer: bool = False) -> list[dict[str, Any]]:
+    """The model's own parameter groups, or one of all trainable parameters; empty when there are none.
+
+    Args:
+        model: whose parameters.
+        by_layer: groups for the layers of its encoder, see ``trainable_param_groups`` of models.
+
+    Raises:
+        ConfigError: ``by_layer``, and the model does not tell its layers.
+    """
     own: Any = getattr(model, "trainable_param_groups", None)
-    groups = own() if own is not None else [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    if by_layer and own is None:
+        raise ConfigError(f"layer_decay: {type(model).__name__} does not tell the layers of its encoder")
+    if own is None:
+        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    else:
+        groups = own(by_layer=True) if by_layer else own()
     return [group for group in groups if group["params"]]
 
 

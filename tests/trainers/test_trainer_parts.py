@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from hyperion_lite.core.layer_stack import repeated_blocks
 from hyperion_lite.data.seg_sampler import SegSampler
 from hyperion_lite.trainers.accumulation import UpdateBatches, steps_for
 from hyperion_lite.trainers.batch_device import batch_size, to_device, without_repeats
 from hyperion_lite.trainers.data_position import DataPosition
-from hyperion_lite.trainers.distribution import Distribution, repeated_blocks
+from hyperion_lite.trainers.distribution import Distribution
 from hyperion_lite.trainers.metric_accumulator import MetricAccumulator, averages, merge
 from hyperion_lite.trainers.rng_state import (
     apply_rng_state,

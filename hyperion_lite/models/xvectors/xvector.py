@@ -12,6 +12,7 @@ import torch
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.layer_stack import LayerStack
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.margin_losses import LossType
 from hyperion_lite.layers.pool_factory import GlobalPool1dFactory
@@ -172,6 +173,10 @@ class XVector(HeadChanges):
     @property
     def _encoder(self) -> ConvEncoder:
         return cast(ConvEncoder, self.encoder_net)
+
+    def layer_stack(self) -> LayerStack | None:
+        """The encoder and its layers."""
+        return LayerStack(self.encoder_net, tuple(self.encoder_net.encoder_layers()))
 
     def frozen_modules(self, mode: str) -> list[torch.nn.Module]:
         """The parts that a train mode freezes, see the class."""
