@@ -17,9 +17,11 @@ BUILTIN_MODELS = {
     "ResNet1dXVector": f"{_XVECTORS}.resnet1d_xvector",
     "ResNetXVector": f"{_XVECTORS}.resnet_xvector",
     "MHFAXVector": f"{_XVECTORS}.mhfa_xvector",
+    "ConformerV1XVector": f"{_XVECTORS}.conformer_v1_xvector",
     "Wav2XVector": f"{_WAV2XVECTORS}.wav2xvector",
     "Wav2ResNet1dXVector": f"{_WAV2XVECTORS}.wav2resnet1d_xvector",
     "Wav2ResNetXVector": f"{_WAV2XVECTORS}.wav2resnet_xvector",
+    "Wav2ConformerV1XVector": f"{_WAV2XVECTORS}.wav2conformer_v1_xvector",
 }
 """Class name -> module, so that a model file is enough to find its class in a process that imported nothing."""
 

@@ -8,6 +8,7 @@ _PUBLIC = {
     "NetArch": "hyperion_lite.narchs.net_arch",
     "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
     "ResNet": "hyperion_lite.narchs.resnet",
+    "ConformerEncoderV1": "hyperion_lite.narchs.conformer_encoder_v1",
     "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
     "FeatFuserMVN": "hyperion_lite.narchs.feat_fuser_mvn",
     "IdentityEncoder": "hyperion_lite.narchs.identity_encoder",

@@ -16,8 +16,8 @@ import torch
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
 
-Encode = Callable[[torch.Tensor, Padding | None, torch.Tensor], torch.Tensor]
-"""(x, padding of the window, full lengths of its items) -> outputs with time at the last axis."""
+Encode = Callable[[torch.Tensor, Padding | None, torch.Tensor, int], torch.Tensor]
+"""(x, padding of the window, full lengths of its items, frame that it starts at) -> outputs with time at the last axis."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def encode_in_chunks(
         else:
             full_lengths = lengths
         ragged = min(frames[i] for i in items) < stop
-        h = encode(piece, Padding(local_lengths, stop - window.start) if ragged else None, full_lengths)
+        h = encode(piece, Padding(local_lengths, stop - window.start) if ragged else None, full_lengths, window.start)
         if result is None:
             result = h.new_zeros(len(frames), *h.shape[1:-1], max(outputs))
         first = window.keep_from // stride

@@ -224,7 +224,10 @@ class ConvEncoder(NetArch):
                 h = torch.nn.functional.pad(h, (0, missing))
             return h, None if x_lengths is None else out_lengths
 
-    def _encode_window(self, x: torch.Tensor, padding: Padding | None, item_lengths: torch.Tensor) -> torch.Tensor:
+    def _encode_window(
+        self, x: torch.Tensor, padding: Padding | None, item_lengths: torch.Tensor, start: int
+    ) -> torch.Tensor:
+        """Outputs of a window that starts at frame ``start`` of its items; where it lies matters to no convolution."""
         return self._encode(x if padding is None else padding.fill(x), padding, Taps(frozenset()), item_lengths)[0]
 
     def _finish(

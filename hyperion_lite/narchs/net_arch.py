@@ -23,6 +23,7 @@ _LENGTH_SEARCH_LIMIT = 1 << 16
 BUILTIN_ARCHS = {
     "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
     "ClassifHead": "hyperion_lite.narchs.classif_head",
+    "ConformerEncoderV1": "hyperion_lite.narchs.conformer_encoder_v1",
     "DINOHead": "hyperion_lite.narchs.dino_head",
     "FeatFuserMVN": "hyperion_lite.narchs.feat_fuser_mvn",
     "IdentityEncoder": "hyperion_lite.narchs.identity_encoder",

@@ -37,6 +37,11 @@ def _resnet(resnet_type: str, **options: Any) -> dict[str, Any]:
     return {"resnet_type": resnet_type, **shape, **_HEAD, **options}
 
 
+def _conformer(enc: dict[str, Any], **options: Any) -> dict[str, Any]:
+    base = {"in_feats": 24, "d_model": 16, "num_heads": 2, "num_blocks": 2, "d_ff": 24, "conv_kernel_sizes": [5, 3]}
+    return {"encoder": {**base, **enc}, **_HEAD, **options}
+
+
 ECAPA = _resnet1d(
     {
         "resb_type": "seres2bn",
@@ -92,6 +97,56 @@ XVECTORS: dict[str, tuple[str, dict[str, Any]]] = {
         _resnet1d({}, head_type="dino", head_hid_dim=16, head_bottleneck_dim=8, loss_type="softmax"),
     ),
 }
+
+CONFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "conformer": ("ConformerV1XVector", _conformer({"in_stride": 2, "concat_after": True}, dropout_rate=0.1)),
+    "conformer-strided": (
+        "ConformerV1XVector",
+        _conformer({"conv_strides": [1, 2], "conv_repeats": 2, "causal_pos_enc": True, "red_lnorms": False}),
+    ),
+    "conformer-local": (
+        "ConformerV1XVector",
+        _conformer({"att_type": "local-scaled-dot-prod-v1", "att_context": 4, "in_layer_type": "conv1d-sub"}),
+    ),
+    "conformer-local-abs": (
+        "ConformerV1XVector",
+        _conformer(
+            {"att_type": "local-scaled-dot-prod-v1", "att_context": 3, "pos_enc_type": "abs", "in_stride": 1},
+            pool_net={"pool_type": "ch-wise-att-mean+stddev", "inner_feats": 8},
+        ),
+    ),
+    "conformer-block": (
+        "ConformerV1XVector",
+        _conformer(
+            {
+                "att_type": "block-scaled-dot-prod-v1",
+                "att_context": 5,
+                "in_layer_type": "linear",
+                "pos_enc_type": "no",
+                "ff_type": "conv1dx2",
+                "ff_kernel_size": 3,
+                "se_r": 4,
+            }
+        ),
+    ),
+    "conformer-conv": (
+        "ConformerV1XVector",
+        _conformer(
+            {
+                "pos_enc_type": "conv",
+                "pos_kernel_size": 6,
+                "pos_num_groups": 4,
+                "ff_type": "conv1d-linear",
+                "ff_kernel_size": 3,
+                "ff_macaron": False,
+                "conv_norm_layer": "group-norm",
+                "att_dropout_rate": 0.1,
+            },
+            proj_feats=12,
+        ),
+    ),
+}
+XVECTORS.update(CONFORMERS)
 
 WAV2XVECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     f"wav2-{name}": (f"Wav2{class_name}", {"feats": FEATS, "xvector": config})

@@ -8,6 +8,7 @@ _PUBLIC = {
     "Wav2XVector": "hyperion_lite.models.wav2xvectors.wav2xvector",
     "Wav2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.wav2resnet1d_xvector",
     "Wav2ResNetXVector": "hyperion_lite.models.wav2xvectors.wav2resnet_xvector",
+    "Wav2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.wav2conformer_v1_xvector",
 }
 
 __all__ = list(_PUBLIC)

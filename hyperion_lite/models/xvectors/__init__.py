@@ -12,6 +12,7 @@ _PUBLIC = {
     "XVectorOutput": "hyperion_lite.models.xvectors.xvector",
     "ResNet1dXVector": "hyperion_lite.models.xvectors.resnet1d_xvector",
     "ResNetXVector": "hyperion_lite.models.xvectors.resnet_xvector",
+    "ConformerV1XVector": "hyperion_lite.models.xvectors.conformer_v1_xvector",
     "MHFAXVector": "hyperion_lite.models.xvectors.mhfa_xvector",
     "RebuildReport": "hyperion_lite.models.xvectors.output_layers",
 }
