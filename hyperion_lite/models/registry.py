@@ -18,9 +18,17 @@ BUILTIN_MODELS = {
     "ResNetXVector": f"{_XVECTORS}.resnet_xvector",
     "MHFAXVector": f"{_XVECTORS}.mhfa_xvector",
     "ConformerV1XVector": f"{_XVECTORS}.conformer_v1_xvector",
+    "ConvNext1dXVector": f"{_XVECTORS}.convnext1d_xvector",
+    "ConvNext2dXVector": f"{_XVECTORS}.convnext2d_xvector",
+    "TDNNXVector": f"{_XVECTORS}.tdnn_xvector",
+    "ETDNNXVector": f"{_XVECTORS}.etdnn_xvector",
     "Wav2XVector": f"{_WAV2XVECTORS}.wav2xvector",
     "Wav2ResNet1dXVector": f"{_WAV2XVECTORS}.wav2resnet1d_xvector",
     "Wav2ResNetXVector": f"{_WAV2XVECTORS}.wav2resnet_xvector",
+    "Wav2ConvNext1dXVector": f"{_WAV2XVECTORS}.wav2convnext1d_xvector",
+    "Wav2ConvNext2dXVector": f"{_WAV2XVECTORS}.wav2convnext2d_xvector",
+    "Wav2TDNNXVector": f"{_WAV2XVECTORS}.wav2tdnn_xvector",
+    "Wav2ETDNNXVector": f"{_WAV2XVECTORS}.wav2etdnn_xvector",
     "Wav2ConformerV1XVector": f"{_WAV2XVECTORS}.wav2conformer_v1_xvector",
 }
 """Class name -> module, so that a model file is enough to find its class in a process that imported nothing."""

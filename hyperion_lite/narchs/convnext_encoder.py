@@ -67,9 +67,7 @@ class ConvNextLayout:
             values(channels, name="convb_channels"),
             values(kernel_sizes, name="convb_kernel_sizes"),
             values(dilations, name="convb_dilations"),
-            per_superblock(
-                strides, len(depths) - 1, "downb_strides", "gaps between the superblocks of convb_repeats"
-            ),
+            per_superblock(strides, len(depths) - 1, "downb_strides", "gaps between the superblocks of convb_repeats"),
         )
 
     @property
@@ -176,6 +174,10 @@ class ConvNextEncoder(MultilayerEncoder):
         before = [[], *([gap] for gap in gaps)]
         blocks = [list(superblock.children()) for superblock in self.conv_blocks]
         return [[first], *(gap + parts for gap, parts in zip(before, blocks, strict=True))]
+
+    def encoder_layers(self) -> list[nn.Module]:
+        """Blocks, and the convolutions between superblocks, from input to output."""
+        return [part for parts in self._parts()[1:] for part in parts if any(True for _ in part.parameters())]
 
     def _superblock_lengths(self, lengths: torch.Tensor) -> list[torch.Tensor]:
         result = []

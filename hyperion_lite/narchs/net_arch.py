@@ -24,11 +24,15 @@ BUILTIN_ARCHS = {
     "AudioFeatsMVN": "hyperion_lite.narchs.audio_feats_mvn",
     "ClassifHead": "hyperion_lite.narchs.classif_head",
     "ConformerEncoderV1": "hyperion_lite.narchs.conformer_encoder_v1",
+    "ConvNext1dEncoder": "hyperion_lite.narchs.convnext1d_encoder",
+    "ConvNext2dEncoder": "hyperion_lite.narchs.convnext2d_encoder",
     "DINOHead": "hyperion_lite.narchs.dino_head",
+    "ETDNNEncoder": "hyperion_lite.narchs.etdnn_encoder",
     "FeatFuserMVN": "hyperion_lite.narchs.feat_fuser_mvn",
     "IdentityEncoder": "hyperion_lite.narchs.identity_encoder",
     "ResNet": "hyperion_lite.narchs.resnet",
     "ResNet1dEncoder": "hyperion_lite.narchs.resnet1d_encoder",
+    "TDNNEncoder": "hyperion_lite.narchs.tdnn_encoder",
 }
 """Class name -> module, so that a name in a configuration is enough to find the package's own architectures."""
 

@@ -53,8 +53,9 @@ def _modernise_xvector(config: dict[str, Any]) -> None:
     for encoder in encoders:
         _negate(encoder, _NEGATED)
     if encoders:
-        # the encoder's own configuration has it
-        config.pop("in_feats", None)
+        if any("in_feats" in encoder for encoder in encoders) or "convnext_enc" not in config:
+            # the encoder's own configuration has it, but for the 2-D ConvNeXt
+            config.pop("in_feats", None)
     else:
         _modernise_squeeze_excitation(config)
     pool = config.get("pool_net")

@@ -148,6 +148,63 @@ CONFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 XVECTORS.update(CONFORMERS)
 
+
+def _convnext(enc: dict[str, Any], **options: Any) -> dict[str, Any]:
+    base = {"in_stride": 2, "convb_repeats": [1, 2], "convb_channels": [8, 12]}
+    return {"convnext_enc": {**base, **enc}, **_HEAD, **options}
+
+
+CONVNEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "convnext1d": ("ConvNext1dXVector", _convnext({"in_feats": 24, "drop_path_rate": 0.2})),
+    "convnext1d-merged": (
+        "ConvNext1dXVector",
+        _convnext(
+            {
+                "in_feats": 24,
+                "in_stride": 1,
+                "convb_repeats": [1, 1, 1],
+                "convb_channels": [8, 12, 16],
+                "convb_kernel_sizes": [3, 5, 7],
+                "convb_dilations": [2, 1, 1],
+                "downb_strides": [1, 4],
+                "multilayer": True,
+                "multilayer_concat": True,
+                "endpoint_scale_layer": 0,
+                "hid_act": "relu",
+            },
+            pool_net={"pool_type": "ch-wise-att-mean+stddev", "inner_feats": 8},
+        ),
+    ),
+    "convnext2d": ("ConvNext2dXVector", _convnext({}, in_feats=24)),
+    "convnext2d-merged": (
+        "ConvNext2dXVector",
+        _convnext(
+            {"convb_repeats": [1, 1, 1], "convb_channels": 8, "downb_strides": [3, 1], "multilayer": True},
+            in_feats=24,
+            proj_feats=10,
+        ),
+    ),
+}
+XVECTORS.update(CONVNEXTS)
+
+TDNNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tdnn": (
+        "TDNNXVector",
+        {
+            "tdnn_enc": {"in_feats": 24, "channels": [16, 16, 16, 16, 24]},
+            **_HEAD,
+            "loss_type": "softmax",
+            "num_embed_layers": 2,
+            "norm_before": False,
+        },
+    ),
+    "etdnn": (
+        "ETDNNXVector",
+        {"tdnn_enc": {"in_feats": 24, "channels": [8] * 9 + [20], "norm_before": True, "dropout_rate": 0.1}, **_HEAD},
+    ),
+}
+XVECTORS.update(TDNNS)
+
 WAV2XVECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     f"wav2-{name}": (f"Wav2{class_name}", {"feats": FEATS, "xvector": config})
     for name, (class_name, config) in XVECTORS.items()
@@ -171,8 +228,17 @@ ON_HIDDEN_STATES: dict[str, tuple[str, dict[str, Any]]] = {
 ALL_MODELS = {**XVECTORS, **ON_HIDDEN_STATES, **WAV2XVECTORS}
 
 
+_RANDOM_TENSORS = (
+    ("running_mean", -0.5, 0.5),
+    ("running_var", 0.5, 1.5),
+    # response norms start as the identity
+    ("gamma", -0.8, 0.8),
+    ("beta", -0.5, 0.5),
+)
+
+
 def build(name: str, seed: int = 0) -> Any:
-    """The model called ``name``, with random weights and, so that order matters, random statistics."""
+    """The model called ``name``, with random weights and, so that order matters, random statistics and response norms."""
     from hyperion_lite.models.registry import find_model_class
 
     torch.manual_seed(seed)
@@ -181,10 +247,10 @@ def build(name: str, seed: int = 0) -> Any:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in model.modules():
-            for key, low, high in (("running_mean", -0.5, 0.5), ("running_var", 0.5, 1.5)):
-                buffer = getattr(module, key, None)
-                if buffer is not None:
-                    buffer.copy_(torch.rand(buffer.shape, generator=generator) * (high - low) + low)
+            for key, low, high in _RANDOM_TENSORS:
+                tensor = getattr(module, key, None)
+                if isinstance(tensor, torch.Tensor):
+                    tensor.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
     return model.eval()
 
 

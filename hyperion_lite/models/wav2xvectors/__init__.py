@@ -8,6 +8,10 @@ _PUBLIC = {
     "Wav2XVector": "hyperion_lite.models.wav2xvectors.wav2xvector",
     "Wav2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.wav2resnet1d_xvector",
     "Wav2ResNetXVector": "hyperion_lite.models.wav2xvectors.wav2resnet_xvector",
+    "Wav2ConvNext1dXVector": "hyperion_lite.models.wav2xvectors.wav2convnext1d_xvector",
+    "Wav2ConvNext2dXVector": "hyperion_lite.models.wav2xvectors.wav2convnext2d_xvector",
+    "Wav2TDNNXVector": "hyperion_lite.models.wav2xvectors.wav2tdnn_xvector",
+    "Wav2ETDNNXVector": "hyperion_lite.models.wav2xvectors.wav2etdnn_xvector",
     "Wav2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.wav2conformer_v1_xvector",
 }
 

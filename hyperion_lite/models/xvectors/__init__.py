@@ -14,6 +14,10 @@ _PUBLIC = {
     "ResNetXVector": "hyperion_lite.models.xvectors.resnet_xvector",
     "ConformerV1XVector": "hyperion_lite.models.xvectors.conformer_v1_xvector",
     "MHFAXVector": "hyperion_lite.models.xvectors.mhfa_xvector",
+    "ConvNext1dXVector": "hyperion_lite.models.xvectors.convnext1d_xvector",
+    "ConvNext2dXVector": "hyperion_lite.models.xvectors.convnext2d_xvector",
+    "TDNNXVector": "hyperion_lite.models.xvectors.tdnn_xvector",
+    "ETDNNXVector": "hyperion_lite.models.xvectors.etdnn_xvector",
     "RebuildReport": "hyperion_lite.models.xvectors.output_layers",
 }
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from hyperion_lite.layers.pool_factory import GlobalPool1dFactory
-from hyperion_lite.models.xvectors.xvector import XVector
+from hyperion_lite.models.xvectors.encoder_xvector import EncoderXVector
 from hyperion_lite.narchs.resnet1d_encoder import ResNet1dEncoder
 
 
-class ResNet1dXVector(XVector):
+class ResNet1dXVector(EncoderXVector):
     """X-vector with a 1-D residual encoder. ``norm_layer``, ``norm_before`` and ``dropout_rate`` are those of the head alone.
 
     Args:
@@ -20,16 +20,7 @@ class ResNet1dXVector(XVector):
     """
 
     nested_configs: ClassVar[Mapping[str, Any]] = {"resnet_enc": ResNet1dEncoder, "pool_net": GlobalPool1dFactory}
-    config_exclude: ClassVar[Collection[str]] = ("encoder_cfg",)
     encoder_key: ClassVar[str | None] = "resnet_enc"
 
     def __init__(self, resnet_enc: dict[str, Any] | ResNet1dEncoder, num_classes: int, **options: Any) -> None:
-        encoder = resnet_enc if isinstance(resnet_enc, ResNet1dEncoder) else ResNet1dEncoder.from_config(resnet_enc)
-        super().__init__(encoder, num_classes, **options)
-
-    def get_config(self) -> dict[str, Any]:
-        """Constructor arguments as plain JSON types, and ``class_name``."""
-        config = super().get_config()
-        # this model has one kind of encoder: its class name would say nothing
-        config["resnet_enc"].pop("class_name", None)
-        return config
+        super().__init__(self.make_encoder(resnet_enc), num_classes, **options)
