@@ -14,6 +14,7 @@ from torch import nn
 from hyperion_lite.core.allocation_budget import AllocationBudget
 from hyperion_lite.core.config import Configurable, check_config
 from hyperion_lite.core.errors import ConfigError, ModelFileError, UnknownClassError
+from hyperion_lite.models.adapter_state import resolve_adapters
 from hyperion_lite.models.frontend_rules import FrontendRules, resolve_frontend_rules
 from hyperion_lite.models.learning_parts import LearningParts, TrainModes
 from hyperion_lite.models.own_keys import split_own_keys
@@ -24,6 +25,7 @@ from hyperion_lite.serialization.classes import check_classes
 from hyperion_lite.serialization.directory import write_directory
 from hyperion_lite.serialization.legacy import modernise_config
 from hyperion_lite.serialization.locate import read_model
+from hyperion_lite.serialization.lora_names import spell_adapters_as_loralib
 from hyperion_lite.serialization.names import clean_names, strip_compiled
 from hyperion_lite.serialization.single_file import SUFFIXES, write_single_file
 
@@ -93,7 +95,8 @@ class HyperTorchModel(LearningParts):
         self._check_saveable()
         if target.suffix in SUFFIXES:
             config, own = split_own_keys(type(self), self.get_config())
-            write_single_file(target, config, own, strip_compiled(self.state_dict()), self.class_names)
+            state = spell_adapters_as_loralib(strip_compiled(self.state_dict()))
+            write_single_file(target, config, own, state, self.class_names)
         else:
             self.save_to_dir(target)
 
@@ -119,6 +122,7 @@ class HyperTorchModel(LearningParts):
         map_location: str | torch.device | None = None,
         strict: bool = True,
         frontend_rules: FrontendRules = "auto",
+        lora_merged: bool | None = None,
     ) -> _M:
         """Build a model of this class.
 
@@ -126,7 +130,7 @@ class HyperTorchModel(LearningParts):
             path: as in :meth:`auto_load`; or
             cfg: a configuration (unknown keys are errors); a new model, in training mode. Optionally
             state_dict: its tensors; wrapper prefixes and both spellings of weight norm are understood.
-            model_name, map_location, strict, frontend_rules: as in :meth:`auto_load`.
+            model_name, map_location, strict, frontend_rules, lora_merged: as in :meth:`auto_load`.
 
         Raises:
             ConfigError: unknown, missing or ill-typed keys in ``cfg``.
@@ -135,9 +139,7 @@ class HyperTorchModel(LearningParts):
         if path is not None:
             if cfg is not None or state_dict is not None:
                 raise ValueError("give either a path, or cfg and state_dict")
-            return cls.auto_load(
-                path, model_name=model_name, map_location=map_location, strict=strict, frontend_rules=frontend_rules
-            )
+            return cls.auto_load(path, model_name, None, map_location, strict, frontend_rules, lora_merged)
         if cfg is None:
             raise ValueError("give a path, or a configuration as cfg=")
         target = cls._class_of(cfg)
@@ -168,6 +170,7 @@ class HyperTorchModel(LearningParts):
         map_location: str | torch.device | None = None,
         strict: bool = True,
         frontend_rules: FrontendRules = "auto",
+        lora_merged: bool | None = None,
     ) -> _M:
         """Load a model of whatever class the file names; no code of the file is executed.
 
@@ -179,6 +182,8 @@ class HyperTorchModel(LearningParts):
             map_location: device of the model; CPU by default, whatever the file says.
             strict: refuse missing and unexpected tensors.
             frontend_rules: ``legacy`` or ``modern`` features; ``auto`` decides from what the file stores.
+            lora_merged: whether the weights of the file hold its low-rank adapters already, as those do that the original toolkit saved in
+                evaluation mode. ``None``: they do not, with a warning where the file leaves it open.
 
         Returns:
             The model in evaluation mode; tensors keep their stored dtype.
@@ -189,7 +194,7 @@ class HyperTorchModel(LearningParts):
             ConfigError: missing or ill-typed configuration keys. Unknown ones are dropped with one warning: other releases carry them.
             ModelFileError: damaged file, tensors that do not fit (all of them are listed), or a class that is no ``cls``.
         """
-        artifact = read_model(path, model_name)
+        artifact = resolve_adapters(read_model(path, model_name), lora_merged)
         try:
             found = find_model_class(artifact.class_name, _by_name(extra_objs))
         except UnknownClassError as error:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.errors import ModelFileError
+from hyperion_lite.serialization.lora_names import match_adapters
 from hyperion_lite.serialization.names import match_weight_norm, match_wrappers
 
 _MOST_NAMES = 20
@@ -46,7 +47,7 @@ def load_state(
     """
     targets = dict(model.state_dict(keep_vars=True))
     tied = tied or {}
-    state = match_wrappers(state, targets)
+    state = match_adapters(match_wrappers(state, targets), targets)
     stored = match_weight_norm({**state, **{a: state[b] for a, b in tied.items() if b in state}}, targets)
     optional = optional_names(model)
     missing = [name for name in targets if name not in stored and name not in optional]
