@@ -1,0 +1,1 @@
+"""Third-party models behind the interfaces of this package."""
