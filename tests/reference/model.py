@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tests.reference import heads, resnet1d, resnet2d
+from tests.reference import conformer, convnext, heads, resnet1d, resnet2d
 from tests.reference.front_end import front_end
 from tests.reference.parts import conv, normalise
 from tests.reference.pooling import pool
@@ -62,6 +62,10 @@ def x_vector(t: Scope, x: Tensor, config: dict[str, Any], class_name: str) -> tu
     cfg = {**heads.DEFAULTS, **config}
     if class_name == "ResNet1dXVector":
         x = resnet1d.encode(t / "encoder_net", x, cfg["resnet_enc"])
+    elif class_name == "ConformerV1XVector":
+        x = conformer.encode(t / "encoder_net", x, cfg["encoder"])
+    elif class_name.startswith("ConvNext"):
+        x = convnext.encode(t / "encoder_net", x, cfg["convnext_enc"], two=class_name == "ConvNext2dXVector")
     else:
         x = resnet2d.encode(t / "encoder_net", x, config, cfg)
     if cfg["proj_feats"] is not None:

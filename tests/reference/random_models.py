@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.reference import front_end, heads, resnet1d, resnet2d
+from tests.reference import conformer, front_end, heads, resnet1d, resnet2d
 
 ACTS: list[Any] = [
     "relu",
@@ -135,6 +135,43 @@ def draw_resnet_enc(rng: Random, in_feats: int) -> dict[str, Any]:
     return cfg
 
 
+def draw_conformer(rng: Random, in_feats: int) -> dict[str, Any]:
+    blocks = rng.choice([1, 2])
+    cfg = {"in_feats": in_feats, "num_blocks": blocks, "in_time_dim": 2, "out_time_dim": 2} | pick(
+        rng,
+        d_model=[8, 12],
+        num_heads=[1, 2, 4],
+        att_type=["scaled-dot-prod-v1", "local-scaled-dot-prod-v1", "block-scaled-dot-prod-v1"],
+        att_context=[1, 2, 3, 4, 5, 7, 25],
+        ff_type=["linear", "linear", "conv1dx2", "conv1d-linear"],
+        d_ff=[6, 16],
+        ff_kernel_size=[1, 3, 5],
+        dropout_rate=[0, 0.1],
+        pos_dropout_rate=[0, 0.1],
+        att_dropout_rate=[0, 0.1],
+        in_layer_type=["conv2d-sub", "conv2d-sub", "conv1d-sub", "linear"],
+        in_stride=[1, 2, 4],
+        pos_enc_type=["rel", "rel", "rel", "abs", "conv", "no"],
+        causal_pos_enc=[False, True],
+        pos_kernel_size=[1, 2, 5, 8],
+        pos_num_groups=[1, 4],
+        hid_act=["swish", "swish", *ACTS],
+        conv_norm_layer=[None, None, "batch-norm", "group-norm", "instance-norm-affine", "layer-norm"],
+        se_r=[None, None, 1, 2, 4],
+        ff_macaron=[True, True, False],
+        red_lnorms=[True, False],
+        concat_after=[False, True],
+        padding_idx=[-1],
+    )
+    for key, values in {"repeats": [1, 1, 2], "kernel_sizes": [1, 3, 7], "strides": [1, 1, 2]}.items():
+        cfg[f"conv_{key}"] = rng.choice(
+            [rng.choice(values), [rng.choice(values)], [rng.choice(values) for _ in range(blocks)]]
+        )
+    if in_feats == cfg["d_model"]:
+        cfg["in_layer_type"] = rng.choice([None, "None"])
+    return cfg
+
+
 SMALL = ["resnet18", "resnet34", "resnet50", "res2net18", "res2net34", "res2net50"]
 FORCED = ["lresnet18", "lresnet34", "lresnet50", "lresnext50_4x4d", "lres2net50", "lres2next50_4x4d", "lresnet34_345"]
 
@@ -245,7 +282,11 @@ def draw_model(seed: int, kind: str) -> tuple[dict[str, Any], Tensor]:
         draw_feats(rng, 16 if flat else 1) if wave else (None, rng.choice([16, 32]) if flat else rng.choice([7, 24]))
     )
     inner = kind.removeprefix("Wav2")
-    encoder = draw_resnet(rng, count) if flat else {"resnet_enc": draw_resnet_enc(rng, count)}
+    if inner == "ConformerV1XVector":
+        count = count if wave else rng.choice([7, 7, 24, 12])
+        encoder = {"encoder": draw_conformer(rng, count)}
+    else:
+        encoder = draw_resnet(rng, count) if flat else {"resnet_enc": draw_resnet_enc(rng, count)}
     if flat and wave:
         encoder["in_feats"] = count
     elif flat:
@@ -257,7 +298,8 @@ def draw_model(seed: int, kind: str) -> tuple[dict[str, Any], Tensor]:
         config["zero_init_residual"] = False
     generator = torch.Generator().manual_seed(seed)
     if not wave:
-        return config, torch.randn(1, count, 40 if flat else rng.randrange(60, 90), generator=generator)
+        frames = rng.randrange(9, 60) if "encoder" in config else rng.randrange(60, 90)
+        return config, torch.randn(1, count, 40 if flat else frames, generator=generator)
     config = {"class_name": kind, "feats": feats, "xvector": config}
     if flat and config["xvector"]["resnet_type"] == "lresnet34_345":
         feats["audio_feats"] |= {"snip_edges": False, "center": False}
@@ -286,6 +328,8 @@ def respell(config: dict[str, Any], seed: int) -> dict[str, Any]:
     parts = [(inner, heads.DEFAULTS | (resnet2d.DEFAULTS if "resnet_type" in inner else {}))]
     if "resnet_enc" in inner:
         parts.append((inner["resnet_enc"], {k: v for k, v in resnet1d.DEFAULTS.items() if k != "hid_act"}))
+    if "encoder" in inner:
+        parts.append((inner["encoder"], conformer.DEFAULTS))
     if "feats" in config:
         parts.append((config["feats"]["audio_feats"], {k: v for k, v in front_end.DEFAULTS.items() if k != "dither"}))
         config["feats"].pop("class_name")
@@ -299,8 +343,9 @@ def respell(config: dict[str, Any], seed: int) -> dict[str, Any]:
             pool["pool_type"] = "ch-wise-att-mean-stddev"
         if set(pool) <= {"pool_type", "dim", "keepdim", "in_feats"} and rng.random() < 0.5:
             inner["pool_net"] = pool["pool_type"]
-    if "resnet_enc" in inner and rng.random() < 0.5:
-        inner["in_feats"] = inner["resnet_enc"]["in_feats"]
+    for key in ("resnet_enc", "encoder"):
+        if key in inner and rng.random() < 0.5:
+            inner["in_feats"] = inner[key]["in_feats"]
     if "cos_scale" in inner and rng.random() < 0.5:
         inner["s"] = inner.pop("cos_scale")
     mvn = config.get("feats", {}).get("mvn")

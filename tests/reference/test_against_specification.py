@@ -11,7 +11,14 @@ from tests.reference.model import run
 from tests.reference.random_models import draw_model, rename, respell
 from tests.reference.tensors import Tensors
 
-NUM_MODELS = {"ResNet1dXVector": 80, "Wav2ResNet1dXVector": 60, "ResNetXVector": 10, "Wav2ResNetXVector": 8}
+NUM_MODELS = {
+    "ResNet1dXVector": 80,
+    "Wav2ResNet1dXVector": 60,
+    "ResNetXVector": 10,
+    "Wav2ResNetXVector": 8,
+    "ConformerV1XVector": 60,
+    "Wav2ConformerV1XVector": 10,
+}
 CASES = [(kind, seed) for kind, count in NUM_MODELS.items() for seed in range(count)]
 
 
