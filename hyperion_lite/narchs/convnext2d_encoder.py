@@ -98,7 +98,7 @@ class ConvNext2dEncoder(ConvNextEncoder):
         )
         self._build(layout, endpoints, hid_act, drop_path_rate, norm_layer, head_channels, head_act)
         # every convolution does to frequencies what it does to frames
-        self._freqs = int(self.out_lengths(torch.tensor([in_feats]))[0])
+        self._freqs = int(self.out_lengths(torch.tensor([in_feats], device="cpu"))[0])
         if self._freqs < 1:
             raise ValueError(
                 f"in_feats = {in_feats} is too small for the strides of the encoder: no frequency is left, use at least {self.min_length}"
