@@ -8,8 +8,10 @@ _PUBLIC = {
     "HFFeatsOutput": "hyperion_lite.tpm.hf.outputs",
     "HFHubert": "hyperion_lite.tpm.hf.hubert",
     "HFWav2Vec2": "hyperion_lite.tpm.hf.wav2vec2",
+    "HFWav2Vec2Bert": "hyperion_lite.tpm.hf.wav2vec2_bert",
     "HFWav2VecBase": "hyperion_lite.tpm.hf.base",
     "HFWavLM": "hyperion_lite.tpm.hf.wavlm",
+    "HFWhisperEncoder": "hyperion_lite.tpm.hf.whisper",
 }
 
 __all__ = list(_PUBLIC)

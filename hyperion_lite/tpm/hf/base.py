@@ -258,8 +258,8 @@ class HFWav2VecBase(Configurable, Freezable):
         """The parts behind the last layer."""
         return []
 
-    def unused_parameters(self) -> list[nn.Parameter]:
-        """Parameters that no output depends on with the present settings; training freezes them."""
+    def fixed_parameters(self) -> list[nn.Parameter]:
+        """Parameters that are never trained: no output depends on them with the present settings, or the model keeps them as they are."""
         return []
 
     def trainable_param_groups(self) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -26,6 +26,31 @@ def frame_chunks(num_frames: int, chunk: int, left: int, right: int) -> Iterator
     for keep_from in range(0, num_frames, chunk):
         keep_to = min(keep_from + chunk, num_frames)
         yield FrameChunk(max(keep_from - left, 0), min(keep_to + right, num_frames), keep_from, keep_to)
+
+
+def run_in_chunks(
+    run: Callable[[int, int], tuple[list[torch.Tensor], torch.Tensor]],
+    num_frames: int,
+    chunk: int,
+    left: int,
+    right: int,
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Hidden states of one item whose layers see one chunk and its context at a time.
+
+    Args:
+        run: hidden states and last hidden state, each (1, frames, features), of the frames from the first to before the second number.
+        num_frames: frames of the item.
+        chunk, left, right: frames of a chunk and around it.
+    """
+    states: list[list[torch.Tensor]] = []
+    lasts: list[torch.Tensor] = []
+    for piece in frame_chunks(num_frames, chunk, left, right):
+        window, last = run(piece.start, piece.stop)
+        kept = slice(piece.keep_from - piece.start, piece.keep_to - piece.start)
+        # copies: a view would keep the whole window
+        states.append([state[:, kept].clone() for state in window])
+        lasts.append(last[:, kept].clone())
+    return [torch.cat(parts, dim=1) for parts in zip(*states, strict=True)], torch.cat(lasts, dim=1)
 
 
 def conv_in_chunks(stack: ConvStack, geometry: ConvGeometry, x: torch.Tensor, chunk: int) -> torch.Tensor:

@@ -12,11 +12,11 @@ from hyperion_lite.core.padding import Padding
 from hyperion_lite.tpm.hf.adapter import ConvAdapter
 from hyperion_lite.tpm.hf.attention import SelfAttention
 from hyperion_lite.tpm.hf.base import Encoded, HFWav2VecBase
-from hyperion_lite.tpm.hf.chunks import conv_in_chunks, frame_chunks
+from hyperion_lite.tpm.hf.chunks import conv_in_chunks, run_in_chunks
 from hyperion_lite.tpm.hf.conv_stack import ConvGeometry, ConvStack
 from hyperion_lite.tpm.hf.encoder_layer import EncoderLayer, PositionalConv
 from hyperion_lite.tpm.hf.input_norm import normalise_waveforms
-from hyperion_lite.tpm.hf.span_masks import draw_spans
+from hyperion_lite.tpm.hf.span_masks import mask_spans
 
 
 class HFConvEncoder(HFWav2VecBase):
@@ -155,7 +155,7 @@ class HFConvEncoder(HFWav2VecBase):
         parts = [model.encoder.layer_norm] if self.architecture["do_stable_layer_norm"] else []
         return parts if self._adapter is None else [*parts, self._adapter]
 
-    def unused_parameters(self) -> list[nn.Parameter]:
+    def fixed_parameters(self) -> list[nn.Parameter]:
         embedding = getattr(self.hf_model, "masked_spec_embed", None)
         masked = self.architecture["apply_spec_augment"] and self.architecture["mask_time_prob"] > 0
         return [] if embedding is None or masked else [embedding]
@@ -181,27 +181,9 @@ class HFConvEncoder(HFWav2VecBase):
         model: Any = self.hf_model
         projected = model.feature_projection(features.transpose(1, 2))
         x = projected[0] if isinstance(projected, tuple) else projected
-        x = self._mask(x, padding)
+        if self.training and self.architecture["apply_spec_augment"]:
+            x = mask_spans(x, padding, self.architecture, getattr(model, "masked_spec_embed", 0.0))
         return x if padding is None else padding.fill(x, dim=1)
-
-    def _mask(self, x: torch.Tensor, padding: Padding | None) -> torch.Tensor:
-        settings = self.architecture
-        if not (self.training and settings["apply_spec_augment"]):
-            return x
-        batch, frames, features = x.shape
-        if settings["mask_time_prob"] > 0:
-            sizes = [frames] * batch if padding is None else padding.host_lengths
-            spans = draw_spans(sizes, frames, *(settings[f"mask_time_{k}"] for k in ("prob", "length", "min_masks")))
-            model: Any = self.hf_model
-            # also when nothing was drawn: then the embedding gets a gradient of zero, and distributed training does not wait for it
-            x = torch.where(spans.to(x.device)[:, :, None], model.masked_spec_embed.to(x.dtype), x)
-        if settings["mask_feature_prob"] > 0:
-            sizes = [features] * batch
-            spans = draw_spans(
-                sizes, features, *(settings[f"mask_feature_{k}"] for k in ("prob", "length", "min_masks"))
-            )
-            x = torch.where(spans.to(x.device)[:, None, :], 0.0, x)
-        return x
 
     def _add_positions(self, x: torch.Tensor) -> torch.Tensor:
         """h_0, of the sum of features and positional convolution."""
@@ -244,17 +226,15 @@ class HFConvEncoder(HFWav2VecBase):
         chunk = chunk_samples // self.hop_samples
         features = conv_in_chunks(model.feature_extractor, self._geometry, self._in_weight_dtype(x), chunk)
         projected = self._project(features, None)
-        states: list[list[torch.Tensor]] = []
-        lasts: list[torch.Tensor] = []
-        for piece in frame_chunks(projected.size(1), chunk, self.left_encoder_context, self.right_encoder_context):
-            h = self._add_positions(self._with_positions(projected, piece.start, piece.stop))
-            window, last = self._run_layers(h, None, return_states)
-            kept = slice(piece.keep_from - piece.start, piece.keep_to - piece.start)
-            # copies: a view would keep the whole window
-            states.append([state[:, kept].clone() for state in window])
-            lasts.append(last[:, kept].clone())
-        joined = [torch.cat(parts, dim=1) for parts in zip(*states, strict=True)]
-        return self._finish(joined, torch.cat(lasts, dim=1), None)
+
+        def run(start: int, stop: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+            h = self._add_positions(self._with_positions(projected, start, stop))
+            return self._run_layers(h, None, return_states)
+
+        states, last = run_in_chunks(
+            run, projected.size(1), chunk, self.left_encoder_context, self.right_encoder_context
+        )
+        return self._finish(states, last, None)
 
     def _with_positions(self, x: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         """Frames ``start`` ... ``stop - 1`` of ``x`` plus their positional convolution, which sees the frames around them."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+
+from hyperion_lite.core.padding import Padding
 
 
 def draw_spans(sizes: Sequence[int], total: int, probability: float, width: int, least: int) -> torch.Tensor:
@@ -31,3 +34,35 @@ def draw_spans(sizes: Sequence[int], total: int, probability: float, width: int,
             starts = torch.randperm(size - width + 1)[:number]
             row[(starts[:, None] + torch.arange(width)).flatten()] = True
     return mask
+
+
+def mask_spans(
+    x: torch.Tensor, padding: Padding | None, settings: Mapping[str, Any], embedding: torch.Tensor | float
+) -> torch.Tensor:
+    """Mask spans of frames, and of features, of a batch in training.
+
+    Args:
+        x: (batch, frames, features).
+        padding: valid frames; spans lie within them.
+        settings: architecture keys of the model, ``mask_time_*`` and ``mask_feature_*``.
+        embedding: (features,), what masked frames become. Masked features become 0.
+
+    Returns:
+        A tensor like ``x``. Also where no span was drawn it depends on ``embedding``, which then gets a gradient of zero: distributed
+        training waits for one.
+    """
+    batch, frames, features = x.shape
+    if settings["mask_time_prob"] > 0:
+        sizes = [frames] * batch if padding is None else padding.host_lengths
+        spans = _draw(sizes, frames, settings, "time").to(x.device)
+        value = embedding.to(x.dtype) if isinstance(embedding, torch.Tensor) else embedding
+        x = torch.where(spans[:, :, None], value, x)
+    if settings["mask_feature_prob"] > 0:
+        spans = _draw([features] * batch, features, settings, "feature").to(x.device)
+        x = torch.where(spans[:, None, :], 0.0, x)
+    return x
+
+
+def _draw(sizes: Sequence[int], total: int, settings: Mapping[str, Any], axis: str) -> torch.Tensor:
+    prob, length, least = (settings[f"mask_{axis}_{what}"] for what in ("prob", "length", "min_masks"))
+    return draw_spans(sizes, total, prob, length, least)
