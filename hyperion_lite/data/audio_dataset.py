@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +13,12 @@ import torch.utils.data
 
 from hyperion_lite.core.config import Configurable, nearest
 from hyperion_lite.core.errors import AudioFileError, ConfigError
-from hyperion_lite.data.audio_reader import AudioReader
+from hyperion_lite.data.audio_file import Allocate
+from hyperion_lite.data.audio_reader import AudioData, AudioReader
 from hyperion_lite.data.augment import Augmented, Occasion, load_pipelines
 from hyperion_lite.data.augment.signal import fit_length
 from hyperion_lite.data.collate import collate
+from hyperion_lite.data.item_list import ItemList, RowAllocator
 from hyperion_lite.data.manifests import ClassInfo, HyperDataset, RecordingSet, SegmentSet
 from hyperion_lite.data.rng import item_rng
 from hyperion_lite.data.segment_audio import Place, SegmentAudio, SegmentRangeError
@@ -27,6 +30,13 @@ logger = logging.getLogger(__name__)
 _MAX_REPLACEMENTS = 20
 # slot 0 of the shared numbers is the epoch; each process counts its skips in a slot of its own, so that none needs a lock
 _SLOTS = 256
+
+
+class _Wanted(NamedTuple):
+    # what a key asks for: where it is, and the fields of the item that come from the tables
+    request: Request
+    place: Place
+    fields: dict[str, Any]
 
 
 class AudioDataset(Configurable, torch.utils.data.Dataset):
@@ -218,33 +228,55 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
             AudioFileError: unreadable or empty file; a range that is empty or leaves its segment (``AudioRangeError``).
         """
         if isinstance(key, (list, np.ndarray)):
-            return self.__getitems__(key)
-        return self._item(*self._find(key))
+            return self._items([self._find(one) for one in key])
+        return self._items([self._find(key)])[0]
 
     def __getitems__(self, keys: Sequence[Any] | np.ndarray) -> list[dict[str, Any]]:
-        """The items of a list of keys."""
-        # all are looked up before the first is read: the code of the look-ups is fast while it is in the processor's caches, and
-        # every decoded file drives it out of them
+        """The items of the keys of a batch, as loaders ask for them. :meth:`collate` makes a batch of them without copying the audio."""
         found = [self._find(key) for key in keys]
-        return [self._item(*part) for part in found]
+        durations = {wanted.request.duration for wanted in found}
+        if self.pipelines or len(durations) != 1 or None in durations:
+            return self._items(found)
+        allocator = RowAllocator(len(found))
+        items = self._items(found, allocator)
+        return items if allocator.rows is None else ItemList(items, allocator.rows)
 
-    def _find(self, key: Any) -> tuple[Request, Place, dict[str, Any]]:
+    def _items(self, wanted: Sequence[_Wanted], allocator: RowAllocator | None = None) -> list[dict[str, Any]]:
+        # One thing is done for all items before the next: code runs fast while it is in the processor's caches, and every decoded
+        # file drives everything else out of them.
+        allocates = [None if allocator is None else partial(allocator.row, row) for row in range(len(wanted))]
+        loaded = [self._load(one, allocate) for one, allocate in zip(wanted, allocates, strict=True)]
+        return [self._item(one, audio) for one, audio in zip(wanted, loaded, strict=True)]
+
+    def _find(self, key: Any) -> _Wanted:
         request = parse_request(key, len(self))
         place = self._audio.place(self._audio.row(request.id) if request.row is None else request.row)
-        return request, place, self._table.fields(place.values)
+        return _Wanted(request, place, self._table.fields(place.row))
 
-    def _item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
+    def _load(self, wanted: _Wanted, allocate: Allocate | None = None) -> AudioData | AudioFileError:
+        # the audio; under on_error="skip" what is wrong with it
+        request, place, _ = wanted
         try:
-            return self._read_item(request, place, fields)
+            return self._audio.read(place, request.start, request.duration, allocate=allocate)
         except SegmentRangeError:
             raise
         except AudioFileError as error:
             if self.on_error == "raise":
                 raise
-            return self._replacement(request, place, error)
+            return error
 
-    def _read_item(self, request: Request, place: Place, fields: dict[str, Any]) -> dict[str, Any]:
-        audio, sample_freq = self._audio.read(place, request.start, request.duration)
+    def _item(self, wanted: _Wanted, loaded: AudioData | AudioFileError) -> dict[str, Any]:
+        if isinstance(loaded, AudioFileError):
+            return self._replacement(wanted, loaded)
+        try:
+            return self._make_item(wanted, loaded)
+        except AudioFileError as error:  # of an augmentation
+            if self.on_error == "raise":
+                raise
+            return self._replacement(wanted, error)
+
+    def _make_item(self, wanted: _Wanted, loaded: AudioData) -> dict[str, Any]:
+        (request, place, fields), (audio, sample_freq) = wanted, loaded
         views = self._views(audio, sample_freq, request, place.id)
         waveforms = {
             f"{self.audio_key}_aug_{index}" if index else self.audio_key: v.audio for index, v in enumerate(views)
@@ -289,7 +321,8 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
     def _epoch_of(self, request: Request) -> int:
         return self.epoch if request.epoch is None else request.epoch
 
-    def _replacement(self, request: Request, place: Place, error: AudioFileError) -> dict[str, Any]:
+    def _replacement(self, wanted: _Wanted, error: AudioFileError) -> dict[str, Any]:
+        request, place, _ = wanted
         for attempt in range(_MAX_REPLACEMENTS):
             rng = item_rng(self.seed, self._epoch_of(request), place.id, request.occurrence, f"replace/{attempt}")
             other = self._audio.place(int(rng.integers(len(self))))
@@ -297,7 +330,8 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
                 stretch = request.moved_to(rng, None if request.duration is None else self._audio.duration(other))
                 if stretch is None:
                     continue
-                item = self._read_item(stretch, other, self._table.fields(other.values))
+                audio = self._audio.read(other, stretch.start, stretch.duration)
+                item = self._make_item(_Wanted(stretch, other, self._table.fields(other.row)), audio)
             except AudioFileError as other_error:
                 logger.warning("the replacement of segment %r cannot be read either: %s", place.id, other_error)
                 continue

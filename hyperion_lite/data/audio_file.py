@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,12 +19,14 @@ from hyperion_lite.data.audio_errors import (
     AudioTruncatedError,
     PipeRefusedError,
 )
-from hyperion_lite.data.audio_headers import DataExtent, PcmLayout, data_extent
+from hyperion_lite.data.audio_headers import DataExtent, PcmLayout, data_extent, read_head
 from hyperion_lite.data.audio_kind import describe_bytes
 from hyperion_lite.data.kaldi_io import FilePart, archive_position, audio_start, is_pipe, read_archive_item
 from hyperion_lite.data.ogg_tail import exact_seek_limit
 
 TruncatedPolicy = Literal["error", "accept"]
+Allocate = Callable[[int], np.ndarray]
+"""Gives an array for a number of samples (num_samples,), float32, contiguous."""
 
 # libsndfile gives the largest integer where a stream does not say its length
 _UNKNOWN_FRAMES = 1 << 60
@@ -31,6 +34,8 @@ _SCAN_BLOCK = 1 << 18
 _LOWEST_RATE, _HIGHEST_RATE = 100, 10_000_000
 # FLAC holds some thousands of samples of digital silence in a byte; more is a damaged length, and memory must not be taken for it
 _SAMPLES_PER_BYTE = 10_000
+# by these first bytes the decoder knows a file whatever its name is, and can take over the handle
+_KNOWN_BY_CONTENT = (b"fLaC", b"OggS")
 _CANNOT_HOLD_NAN = frozenset({"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "ULAW", "ALAW"})
 
 
@@ -126,8 +131,13 @@ class AudioFile:
             self.sample_freq, self.num_samples, self.channels, self.num_samples / self.sample_freq, self.format
         )
 
-    def read(self, start: int, count: int) -> np.ndarray:
+    def read(self, start: int, count: int, allocate: Allocate | None = None) -> np.ndarray:
         """Samples ``start ... start + count`` of all channels.
+
+        Args:
+            start: first sample.
+            count: number of samples.
+            allocate: makes the array of a file of one channel; by default it is a new one.
 
         Returns:
             (count,) for one channel, (count, channels) for several; float32, full scale 1.
@@ -137,13 +147,14 @@ class AudioFile:
             AudioContentError: NaN or infinity.
         """
         if self._pcm is not None:
-            audio = self._read_pcm(self._pcm, start, count)
+            audio = self._read_pcm(self._pcm, start, count, allocate)
         elif self._array is not None:
             audio = self._array[start : start + count]
         else:
             try:
                 self._go_to(start)
-                audio = self._sound.read(count, dtype="float32")
+                out = allocate(count) if allocate is not None and self.channels == 1 else None
+                audio = self._sound.read(count, dtype="float32", out=out)
                 self._position = start + len(audio)
             except (soundfile.SoundFileError, RuntimeError) as error:
                 raise self._undecodable(start, error) from error
@@ -161,7 +172,7 @@ class AudioFile:
         if start == self._position:
             return
         if self._sound.seekable():
-            reachable = min(start, self._exact_seek_limit()) if self._sound.subtype == "VORBIS" else start
+            reachable = min(start, self._exact_seek_limit()) if self.format.endswith("/VORBIS") else start
             if not reachable <= self._position <= start:
                 self._position = self._sound.seek(reachable)
         # what cannot be reached by seeking (GSM 6.10, the end of Vorbis files) is reached by decoding what lies before
@@ -196,13 +207,14 @@ class AudioFile:
 
     def _open(self) -> None:
         position = archive_position(self.path)
-        with self._file_errors(self.path if position is None else position.path):
-            if stat.S_ISFIFO(os.stat(self.path if position is None else position.path).st_mode):
-                # opening one waits for a writer, perhaps for ever
-                raise AudioReadError(self.path, "is a named pipe, not a file", self.id)
-            self._handle = open(self.path if position is None else position.path, "rb", buffering=0)  # noqa: SIM115 - see close()
+        name = self.path if position is None else position.path
+        with self._file_errors(name):
+            self._handle = open(name, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115 - see close()
+        status = os.fstat(self._handle.fileno())
+        if stat.S_ISFIFO(status.st_mode):
+            raise AudioReadError(self.path, "is a named pipe, not a file", self.id)
         if position is not None:
-            if position.offset >= os.fstat(self._handle.fileno()).st_size:
+            if position.offset >= status.st_size:
                 raise AudioReadError(self.path, "the offset is at or past the end of the archive", self.id)
             self._start = position.offset
             self._handle.seek(self._start)
@@ -212,7 +224,8 @@ class AudioFile:
                 return
             self._start += inside
         # before the decoder opens the file: in an archive both use one handle
-        extent = data_extent(self._handle, os.fstat(self._handle.fileno()).st_size, self._start)
+        head = read_head(self._handle, self._start)
+        extent = data_extent(self._handle, head, status.st_size, self._start)
         if extent is not None and extent.truncated and self.truncated == "error":
             raise self._truncated(extent)
         if extent is not None and extent.pcm is not None and extent.promised > 0:
@@ -221,8 +234,11 @@ class AudioFile:
         # in an archive an unknown length has no end to be told by
         patch = extent.patch if extent is not None and position is None else None
         source = self.path if position is None and patch is None else FilePart(self._handle, self._start, patch)
+        if source is self.path and head[:4] in _KNOWN_BY_CONTENT:
+            self._handle.seek(0)
+            source = self._handle.fileno()
         try:
-            self._sound = soundfile.SoundFile(source)
+            self._sound = soundfile.SoundFile(source, closefd=False)
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
             raise self._not_audio(error) from error
 
@@ -233,20 +249,22 @@ class AudioFile:
         self.num_samples = min(extent.promised, extent.available) // extent.frame
         self.format = "WAV/PCM_16" if pcm.dtype == "<i2" else "WAV/FLOAT"
 
-    def _read_pcm(self, pcm: PcmLayout, start: int, count: int) -> np.ndarray:
-        frame = np.dtype(pcm.dtype).itemsize * pcm.channels
+    def _read_pcm(self, pcm: PcmLayout, start: int, count: int, allocate: Allocate | None) -> np.ndarray:
         count = min(count, self.num_samples - start)
+        raw = np.empty(count * pcm.channels, pcm.dtype)
+        frame = raw.itemsize * pcm.channels
         self._handle.seek(self._start + pcm.offset + start * frame)
-        raw = bytearray(count * frame)
-        filled = 0
-        while filled < len(raw) and (got := self._handle.readinto(memoryview(raw)[filled:])):
+        view, filled = memoryview(raw).cast("B"), 0
+        while filled < len(view) and (got := self._handle.readinto(view[filled:])):
             filled += got
-        samples = np.frombuffer(raw, pcm.dtype, filled // frame * pcm.channels)
-        if pcm.dtype == "<i2":
-            audio = samples.astype(np.float32)
-            audio *= np.float32(1 / 32768)
+        samples = raw[: filled // frame * pcm.channels]
+        if allocate is not None and pcm.channels == 1 and len(samples) == count:
+            audio = allocate(count)
+            audio[:] = samples
         else:
             audio = samples.astype(np.float32, copy=False)
+        if pcm.dtype == "<i2":
+            audio *= np.float32(1 / 32768)
         return audio if pcm.channels == 1 else audio.reshape(-1, pcm.channels)
 
     def _file_errors(self, path: str) -> _FileErrors:
@@ -327,6 +345,11 @@ class AudioFile:
         except (soundfile.SoundFileError, RuntimeError) as error:
             kind = describe_bytes(done.stdout[:4096], len(done.stdout))
             raise AudioReadError(self.path, f"the output of the command is not audio but {kind}", self.id) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # without this flag, where there is one, opening a named pipe waits for a writer, perhaps for ever
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class _FileErrors:

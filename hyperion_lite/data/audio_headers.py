@@ -56,16 +56,21 @@ class DataExtent:
         return self.promised - self.available >= max(1, self.frame)
 
 
-def data_extent(file: BinaryIO, size: int, start: int = 0) -> DataExtent | None:
+def read_head(file: BinaryIO, start: int = 0) -> bytes:
+    """The first bytes of an audio file, which begins at byte ``start``."""
+    file.seek(start)
+    return file.read(_HEAD)
+
+
+def data_extent(file: BinaryIO, head: bytes, size: int, start: int = 0) -> DataExtent | None:
     """Read the promise in the header; ``None`` where the format makes none or it means "unknown".
 
     Args:
         file: open for binary reading, seekable.
+        head: what :func:`read_head` gave.
         size: bytes in the file.
         start: where the audio file begins (inside an archive).
     """
-    file.seek(start)
-    head = file.read(_HEAD)
     reader = _ChunkReader(file, head, start, size)
     magic = head[:4]
     if magic in (b"RIFF", b"RIFX", b"RF64", b"BW64") and head[8:12] == b"WAVE":

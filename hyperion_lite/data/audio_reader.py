@@ -11,7 +11,7 @@ import numpy as np
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.data.audio_errors import AudioContentError, AudioRangeError
-from hyperion_lite.data.audio_file import AudioFile, AudioInfo, TruncatedPolicy
+from hyperion_lite.data.audio_file import Allocate, AudioFile, AudioInfo, TruncatedPolicy
 from hyperion_lite.data.resample import resample_part, resampled_length, source_range
 
 
@@ -81,6 +81,7 @@ class AudioReader(Configurable):
         id: str | None = None,
         *,
         end: float | None = None,
+        allocate: Allocate | None = None,
     ) -> AudioData:
         """Read a range of a file.
 
@@ -93,6 +94,8 @@ class AudioReader(Configurable):
             duration: in seconds; ``None`` or NaN is to the end.
             id: recording or segment, for messages.
             end: instead of ``duration``, in seconds; -1 is the end of the recording.
+            allocate: makes the array for a number of samples, where the samples can be read right into it (one channel, not
+                resampled); whether the result is that array tells whether they were.
 
         Returns:
             Audio (num_samples,) float32 and its rate.
@@ -112,13 +115,13 @@ class AudioReader(Configurable):
             channel = row.get("channel")
             policy = self.channel_policy if channel is None or channel != channel else int(channel)
             if rate == file.sample_freq:
-                audio = _one_channel(file.read(first, count), file, policy)
+                audio = _one_channel(file.read(first, count, allocate), file, policy)
             else:
                 where = source_range(first, count, file.num_samples, file.sample_freq, rate)
                 part = _one_channel(file.read(where.start, where.stop - where.start), file, policy)
                 audio = resample_part(part, where, count, file.sample_freq, rate)
         if self.wav_scale != 1.0:
-            audio = audio * np.float32(self.wav_scale)
+            audio = np.multiply(audio, np.float32(self.wav_scale), out=audio if audio.flags.writeable else None)
         return AudioData(audio, rate)
 
     def _check_content(self, file: AudioFile, row: Mapping[str, Any]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-import torch.utils.data
+
+from hyperion_lite.data.item_list import joined_rows, new_cpu_tensor
 
 LENGTHS_SUFFIX = "_lengths"
 
@@ -56,8 +56,12 @@ def collate(
     names = [str(items[index].get(id_key, f"number {index}")) for index in order]
     batch: Batch = {}
     for field in items[0]:
-        values = [items[index][field] for index in order]
-        collated, field_lengths = _collate_field(field, values, names, axes.get(field, 0))
+        joined = joined_rows(items, field, order)
+        if joined is not None:
+            collated, field_lengths = joined, torch.full((len(items),), joined.shape[1], dtype=torch.int64)
+        else:
+            values = [items[index][field] for index in order]
+            collated, field_lengths = _collate_field(field, values, names, axes.get(field, 0))
         batch[field] = collated
         if field_lengths is not None:
             if field + LENGTHS_SUFFIX in items[0]:
@@ -172,7 +176,7 @@ def _pad(field: str, tensors: list[torch.Tensor], names: list[str], axis: int) -
     shape = [len(tensors), *first.shape]
     shape[axis + 1] = int(lengths.max())
     if all(_in_numpy(tensor) for tensor in tensors):
-        padded = _new_cpu_tensor(shape, dtype)
+        padded = new_cpu_tensor(shape, dtype)
         # the copies of torch start its thread pool for long rows, and wait for it wherever the processors are busy
         _fill(padded.numpy(), [tensor.numpy() for tensor in tensors], axis)
     else:
@@ -186,16 +190,6 @@ def _pad(field: str, tensors: list[torch.Tensor], names: list[str], axis: int) -
 
 def _in_numpy(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and not tensor.requires_grad and tensor.dtype is not torch.bfloat16
-
-
-def _new_cpu_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if num_bytes == 0 or torch.utils.data.get_worker_info() is None:
-        # numpy asks for huge pages for large arrays, torch does not
-        return torch.from_numpy(np.empty(shape, dtype=torch.empty(0, dtype=dtype).numpy().dtype))
-    # A batch leaves its worker in shared memory. Made there, as torch's own collation does it, it needs no copy.
-    storage = torch.UntypedStorage._new_shared(num_bytes)
-    return torch.empty(0, dtype=dtype).set_(storage).view(*shape)
 
 
 def _fill(padded: np.ndarray, arrays: list[np.ndarray], axis: int) -> None:

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.data.epoch_plan import EpochAccount
 from hyperion_lite.data.hyper_sampler import HyperSampler
+from hyperion_lite.data.parcel import Parcel, ParcelCollate
 
 Collate = Callable[[list[Any]], Any]
 
@@ -94,7 +95,11 @@ class ResumableLoader:
                 return
             begin += 1
             self._consumed = begin
-            yield batch
+            yield batch.open() if isinstance(batch, Parcel) else batch
+
+    def stop_workers(self) -> None:
+        """End worker processes that are kept from epoch to epoch; the next iterator starts new ones."""
+        self._loader._iterator = None
 
     def account(self) -> EpochAccount:
         """What the current epoch uses, repeats, drops and pads."""
@@ -160,10 +165,12 @@ def make_loader(
         raise ValueError(f"prefetch_factor must be at least 1, got {prefetch_factor}")
     if pin_memory not in (True, False, "auto"):
         raise ValueError(f"pin_memory must be true, false or 'auto', got {pin_memory!r}")
+    if collate_fn is None:
+        collate_fn = getattr(dataset, "collate", default_collate)
     options: dict[str, Any] = {
         "num_workers": num_workers,
         "pin_memory": torch.cuda.is_available() if pin_memory == "auto" else pin_memory,
-        "collate_fn": getattr(dataset, "collate", None) if collate_fn is None else collate_fn,
+        "collate_fn": ParcelCollate(collate_fn) if num_workers else collate_fn,
         "timeout": timeout if num_workers else 0.0,
     }
     if num_workers:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.audio_errors import AudioRangeError
+from hyperion_lite.data.audio_file import Allocate
 from hyperion_lite.data.audio_reader import AudioData, AudioReader
 from hyperion_lite.data.manifests import HyperDataset, RecordingSet, SegmentSet
 
@@ -16,32 +18,29 @@ RANGE_TOLERANCE = 0.001
 """Seconds by which a range may leave its segment: what times written with three digits can be wrong by."""
 
 
+_PLACE_COLUMNS = ("id", "recording", "start", "duration", "channel")
+
+
 class SegmentRangeError(AudioRangeError):
     """A range is empty or not inside its segment: a fault of who asked for it, not of a file."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where the audio of a segment is.
 
     Attributes:
         row: number of the segment in its table.
-        values: that row: all columns of the segment.
+        id: of the segment.
         recording: row of the recording: ``storage_path``, and what else the reader uses.
         start: in the recording, in seconds.
         duration: in seconds; NaN: to the end of the recording.
     """
 
     row: int
-    values: Mapping[str, Any]
+    id: str
     recording: Mapping[str, Any]
     start: float
     duration: float
-
-    @property
-    def id(self) -> str:
-        """Of the segment."""
-        return self.values["id"]
 
 
 class SegmentAudio:
@@ -59,6 +58,13 @@ class SegmentAudio:
         self.recordings = recordings
         self.reader = reader
         self._readers = {reader.target_sample_freq: reader}
+        self._columns = [name for name in _PLACE_COLUMNS if segments.has(name)]
+        # tables in memory are joined once; large ones stay on the disk, and so does what would be as large
+        self._recording_rows = (
+            None
+            if segments.is_mapped or recordings.is_mapped
+            else recordings.find(segments.recording_ids()).astype(np.int32)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.segments, self.recordings, self.reader)
@@ -80,23 +86,27 @@ class SegmentAudio:
         Raises:
             ManifestError: the table of recordings has no such recording.
         """
-        values = self.segments.row(row)
+        values = dict(zip(self._columns, self.segments.values(row, self._columns), strict=True))
         segment_id = values["id"]
-        recording_id = values.get("recording")
+        recording = self._recording(row, segment_id, values.get("recording"))
+        if values.get("channel") is not None:
+            recording["channel"] = values["channel"]
+        start, duration = _number(values.get("start"), 0.0), _number(values.get("duration"), math.nan)
+        return Place(row, segment_id, recording, start, duration)
+
+    def _recording(self, row: int, segment_id: str, recording_id: str | None) -> dict[str, Any]:
+        known = -1 if self._recording_rows is None else int(self._recording_rows[row])
+        if known >= 0:
+            return self.recordings.recording_at(known)
         if recording_id is None:
             recording_id = segment_id
         try:
-            recording = self.recordings.recording(recording_id)
+            return self.recordings.recording(recording_id)
         except KeyError as error:
             raise ManifestError(
                 f"{self.segments.where}segment {segment_id!r} is of recording {recording_id!r}, which "
                 f"{self.recordings.file or 'the table of recordings'} does not have"
             ) from error
-        if values.get("channel") is not None:
-            recording["channel"] = values["channel"]
-        return Place(
-            row, values, recording, _number(values.get("start"), 0.0), _number(values.get("duration"), math.nan)
-        )
 
     def duration(self, place: Place) -> float:
         """Duration of a segment in seconds. Where neither table has it, it is asked of the file."""
@@ -108,7 +118,12 @@ class SegmentAudio:
         return float(total) - place.start
 
     def read(
-        self, place: Place, start: float = 0.0, duration: float | None = None, sample_freq: int | None = None
+        self,
+        place: Place,
+        start: float = 0.0,
+        duration: float | None = None,
+        sample_freq: int | None = None,
+        allocate: Allocate | None = None,
     ) -> AudioData:
         """Read a segment or a range of it.
 
@@ -117,6 +132,7 @@ class SegmentAudio:
             start: in seconds from the start of the segment.
             duration: in seconds; ``None`` is to the end of the segment.
             sample_freq: to convert to; default: the reader's setting.
+            allocate: makes the array, see :meth:`AudioReader.read`.
 
         Raises:
             SegmentRangeError: the range is empty, or leaves the segment by more than :data:`RANGE_TOLERANCE`.
@@ -127,7 +143,7 @@ class SegmentAudio:
         else:
             whole = self.duration(place)
             start, wanted = _within(place, start, whole - start if duration is None else duration, whole)
-        return self._reader(sample_freq).read(place.recording, place.start + start, wanted, place.id)
+        return self._reader(sample_freq).read(place.recording, place.start + start, wanted, place.id, allocate=allocate)
 
     def _reader(self, sample_freq: int | None) -> AudioReader:
         if sample_freq is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A segment, or a range of one, on one occasion.
 
     Attributes:
@@ -38,10 +36,10 @@ class Request:
         ``None`` where that segment is too short; the whole segment where ``whole`` is ``None``.
         """
         if whole is None or self.duration is None:
-            return replace(self, start=0.0)
+            return self._replace(start=0.0)
         if whole < self.duration:
             return None
-        return replace(self, start=float(rng.random()) * (whole - self.duration))
+        return self._replace(start=float(rng.random()) * (whole - self.duration))
 
 
 def parse_request(key: Any, num_segments: int) -> Request:

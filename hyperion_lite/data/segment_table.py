@@ -87,12 +87,16 @@ class SegmentTable:
     """Which columns of the segments go into items.
 
     Attributes:
+        segments: the table.
         class_infos: columns that become class indices, and their tables.
+        class_indices: the indices of all rows, for tables in memory.
         attributes: columns that stay as they are.
         numbers_with_gaps: those of them that hold numbers, but not in every row.
     """
 
+    segments: SegmentSet
     class_infos: Mapping[str, ClassInfo]
+    class_indices: Mapping[str, np.ndarray]
     attributes: Sequence[str]
     numbers_with_gaps: frozenset[str]
 
@@ -126,17 +130,31 @@ class SegmentTable:
         for name in plain:
             if not segments.has(name):
                 segments.column(name)
-        return cls(infos, plain, frozenset(name for name in plain if _has_gaps(segments.table.column(name))))
+        # columns as large as the table are made of tables in memory only
+        indices = {} if segments.is_mapped else {name: _class_indices(segments, name, infos[name]) for name in infos}
+        gaps = frozenset(name for name in plain if _has_gaps(segments.table.column(name)))
+        return cls(segments, infos, indices, plain, gaps)
 
-    def fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of one segment, from its row: class indices, then attributes; missing numbers are NaN."""
-        fields: dict[str, Any] = {name: info.class_idx(_label(values[name])) for name, info in self.class_infos.items()}
-        for name in self.attributes:
-            fields[name] = values[name]
+    def fields(self, row: int) -> dict[str, Any]:
+        """The fields of the segment of a row: class indices, then attributes; missing numbers are NaN."""
+        fields: dict[str, Any] = {}
+        for name, info in self.class_infos.items():
+            known = self.class_indices.get(name)
+            if known is not None:
+                fields[name] = int(known[row])
+            else:
+                fields[name] = info.class_idx(_label(self.segments.values(row, (name,))[0]))
+        for name, value in zip(self.attributes, self.segments.values(row, self.attributes), strict=True):
+            fields[name] = value
             if name in self.numbers_with_gaps:
                 # every row in one type: a batch must not change its dtype with its items
-                fields[name] = math.nan if values[name] is None else float(values[name])
+                fields[name] = math.nan if value is None else float(value)
         return fields
+
+
+def _class_indices(segments: SegmentSet, name: str, info: ClassInfo) -> np.ndarray:
+    codes, labels = segments.codes(name)
+    return info.class_idx_of(labels).astype(np.int32)[codes]
 
 
 def _has_gaps(column: pa.ChunkedArray) -> bool:

@@ -8,6 +8,7 @@ that looks up ids holds no copy of them.
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import mul
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
 _BLOCK_BYTES = 1 << 17
 _BLOCK_ROWS = 1 << 16
 _MANY_TIES = 10_000
+_SMALL_INDEX = 1 << 16
 HASH_FILE, ROW_FILE = "id_hash.npy", "id_row.npy"
 
 
@@ -66,13 +68,24 @@ def hash_text(column: pa.ChunkedArray) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
 
 
+@lru_cache(maxsize=1024)
+def _python_powers(capacity: int, count: int) -> tuple[list[int], int]:
+    # powers of the multiplier, and the sum of the first `count`
+    powers = _power_list(capacity)
+    return powers, sum(powers[:count])
+
+
+@lru_cache(maxsize=8)
+def _power_list(capacity: int) -> list[int]:
+    return [pow(_MULTIPLIER, exponent, 1 << 64) for exponent in range(capacity)]
+
+
 def hash_one(text: str) -> int:
     """The hash of one id, equal to that of :func:`hash_text`, without arrays."""
-    value, power, data = 0, 1, text.encode("utf-8", "surrogatepass")
-    for byte in data:
-        value += (byte + 1) * power
-        power = power * _MULTIPLIER & _MASK
-    value = (value + len(data)) & _MASK
+    data = text.encode("utf-8", "surrogatepass")
+    powers, total = _python_powers(max(64, 1 << len(data).bit_length()), len(data))
+    # the polynomial of (byte + 1) is that of the bytes plus that of ones
+    value = (sum(map(mul, data, powers)) + total + len(data)) & _MASK
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
     return value ^ (value >> 31)
@@ -130,6 +143,8 @@ class IdIndex:
     def _place(self, hash_: np.uint64) -> int:
         # Hashes are spread evenly, so the place of one is known up to a few standard deviations: the search stays in a few pages.
         count = len(self.hashes)
+        if count <= _SMALL_INDEX:
+            return int(self.hashes.searchsorted(hash_))
         guess, spread = int(hash_) * count >> 64, 4 * int(count**0.5) + 16
         first, last = max(0, guess - spread), min(count, guess + spread)
         if (first == 0 or self.hashes[first - 1] < hash_) and (last == count or self.hashes[last] >= hash_):

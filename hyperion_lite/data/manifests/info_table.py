@@ -177,6 +177,15 @@ class InfoTable:
         row = range(len(self))[row]
         return {name: self._value(name, row) for name in self._columns}
 
+    def values(self, row: int, names: Iterable[str]) -> list[Any]:
+        """The values of some columns in row number ``row``, which must be one."""
+        return [self._value(name, row) for name in names]
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows lie in a memory-mapped file that processes share."""
+        return self._cached is not None
+
     def get(self, id: str, name: str) -> Any:
         """One value."""
         self._column(name)

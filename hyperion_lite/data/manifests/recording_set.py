@@ -44,9 +44,13 @@ class RecordingSet(PathTable):
         Raises:
             KeyError: unknown id.
         """
-        row = self[id]
-        row["storage_path"] = self.resolve(row["storage_path"])
-        return row
+        return self.recording_at(self.index(id))
+
+    def recording_at(self, row: int) -> dict[str, Any]:
+        """As :meth:`recording`, by row number."""
+        values = self.row(row)
+        values["storage_path"] = self.resolve(values["storage_path"])
+        return values
 
     @classmethod
     def from_segments(cls, segments: InfoTable, recordings: RecordingSet) -> RecordingSet:
