@@ -13,6 +13,8 @@ from hyperion_lite.layers.pos_encoding import sinusoids
 
 _SCORES_AT_ONCE = 1 << 25
 """Position scores that are held at a time, 128 MiB in float32."""
+_MOST_ROWS = 256
+"""Rows at a time where memory allows for more: for n rows, the scores of n + time positions are computed, of which each needs its own part."""
 
 
 class SelfAttention(nn.Module):
@@ -131,7 +133,8 @@ class RelativeSelfAttention(SelfAttention):
         frames = q.size(-2)
         # relative positions T - 1 ... -T
         table = self._pos_heads(torch.arange(frames - 1, -frames - 1, -1, device=q.device), q.dtype)
-        rows = max(_SCORES_AT_ONCE // (q.size(0) * self.num_heads * 2 * frames), 16)
+        rows = _SCORES_AT_ONCE // (q.size(0) * self.num_heads * (frames + _MOST_ROWS))
+        rows = min(max(rows, 16), _MOST_ROWS)
         parts = []
         for first in range(0, frames, rows):
             part = q[..., first : first + rows, :]

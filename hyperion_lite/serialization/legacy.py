@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeVar
 
+from hyperion_lite.serialization.conformer_names import modernise_conv_positions
+
 _T = TypeVar("_T")
 
 _NEGATED = {"wo_norm": "use_norm", "norm_after": "norm_before", "no_maxpool": "do_maxpool"}
@@ -88,7 +90,7 @@ def _modernise_mvn(config: dict[str, Any]) -> None:
 def modernise_tensor_names(
     class_name: str, config: Mapping[str, Any], state: Mapping[str, _T]
 ) -> tuple[dict[str, Any], OrderedDict[str, _T]]:
-    """Bring the tensors of an old Hugging Face model with a bare fusion layer to the present names.
+    """Bring tensors with a name of another release to the present names: bare fusion layers, convolutions that encode positions.
 
     Args:
         class_name: of the model.
@@ -107,4 +109,6 @@ def modernise_tensor_names(
         fuser = modern["feat_fuser"]["feat_fuser"]
         if fuser.get("fuser_type") == "cat" and "feat_fuser.bias" not in state:
             fuser["proj_bias"] = False
+    if class_name.endswith("ConformerV1XVector"):
+        renamed = modernise_conv_positions(modern, renamed)
     return modern, renamed
