@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -312,3 +313,41 @@ def test_impossible_configurations_of_one_kind():
         small(True, in_feats=None)
     with pytest.raises(ValueError, match="in_feats = 2 is too small"):
         small(True, in_feats=2)
+
+
+def test_it_computes_what_transformers_does():
+    """Where the two agree on padding: with a first convolution of size 1."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_sizes": [6, 8, 10], "depths": [2, 1, 3]}
+    config = transformers.ConvNextV2Config(num_channels=2, patch_size=1, num_stages=3, layer_norm_eps=1e-6, **sizes)
+    theirs = transformers.ConvNextV2Model(config).double().eval()
+    randomize(theirs)
+    encoder = ConvNext2dEncoder(
+        in_feats=16,
+        in_channels=2,
+        in_kernel_size=1,
+        in_stride=1,
+        convb_repeats=sizes["depths"],
+        convb_channels=sizes["hidden_sizes"],
+    )
+    names = [
+        (r"embeddings\.patch_embeddings", "downsample_blocks.0.conv"),
+        (r"embeddings\.layernorm", "downsample_blocks.0.norm"),
+        (r"encoder\.stages\.(\d+)\.downsampling_layer\.0", r"downsample_blocks.\1.norm"),
+        (r"encoder\.stages\.(\d+)\.downsampling_layer\.1", r"downsample_blocks.\1.conv"),
+        (r"encoder\.stages\.(\d+)\.layers", r"conv_blocks.\1"),
+        (r"grn\.weight", "grn.gamma"),
+        (r"grn\.bias", "grn.beta"),
+        (r"(conv_blocks.*)layernorm", r"\1norm"),
+    ]
+    state = {}
+    for name, value in theirs.state_dict().items():
+        for pattern, replacement in names:
+            name = re.sub(pattern, replacement, name)
+        if not name.startswith("layernorm"):
+            state[name] = value
+    encoder.double().load_state_dict(state)
+    x = random_input(encoder, 2, 22)
+    with torch.no_grad():
+        expected = theirs(x).last_hidden_state
+        assert relative_error(encoder.eval()(x)[0], expected) <= 1e-12
