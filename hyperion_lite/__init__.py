@@ -16,6 +16,7 @@ _PUBLIC = {
     "Wav2XVector": "hyperion_lite.models.wav2xvectors.wav2xvector",
     "Wav2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.wav2resnet1d_xvector",
     "Wav2ResNetXVector": "hyperion_lite.models.wav2xvectors.wav2resnet_xvector",
+    "HFWav2XVector": "hyperion_lite.models.wav2xvectors.hf_wav2xvector",
     "AudioDataset": "hyperion_lite.data.audio_dataset",
     "LegacyAudioDataset": "hyperion_lite.data.legacy_audio_dataset",
     "HyperSampler": "hyperion_lite.data.hyper_sampler",

@@ -68,7 +68,7 @@ class FeatFuser(Configurable, nn.Module):
             ValueError: another number of layers, or of features.
         """
         shapes = {tuple(h.shape) for h in hidden_states}
-        if len(hidden_states) != self.num_feats or len(shapes) != 1 or hidden_states[0].size(-1) != self.feat_dim:
+        if not self._takes(len(hidden_states)) or len(shapes) != 1 or hidden_states[0].size(-1) != self.feat_dim:
             raise ValueError(
                 f"the fuser takes {self.num_feats} layers of (batch, time, {self.feat_dim}), "
                 f"got {len(hidden_states)} of {', '.join(map(str, sorted(shapes))) or 'none'}"
@@ -76,15 +76,21 @@ class FeatFuser(Configurable, nn.Module):
         fused = self.fuse(hidden_states)
         return fused if self.feat_proj is None else self.feat_proj(fused)
 
+    def _takes(self, count: int) -> bool:
+        return count == self.num_feats
+
     def fuse(self, hidden_states: Sequence[torch.Tensor]) -> torch.Tensor:
         """The frames before the projection."""
         raise NotImplementedError
 
 
 class LastFeatFuser(FeatFuser):
-    """The last layer. It has no tensors unless there is a projection."""
+    """The last layer; the others need not be given. It has no tensors unless there is a projection."""
 
     fuser_type = "last"
+
+    def _takes(self, count: int) -> bool:
+        return 1 <= count <= self.num_feats
 
     def fuse(self, hidden_states: Sequence[torch.Tensor]) -> torch.Tensor:
         return hidden_states[-1]

@@ -30,6 +30,16 @@ BUILTIN_MODELS = {
     "Wav2TDNNXVector": f"{_WAV2XVECTORS}.wav2tdnn_xvector",
     "Wav2ETDNNXVector": f"{_WAV2XVECTORS}.wav2etdnn_xvector",
     "Wav2ConformerV1XVector": f"{_WAV2XVECTORS}.wav2conformer_v1_xvector",
+    "HFWav2XVector": f"{_WAV2XVECTORS}.hf_wav2xvector",
+    "HFWav2Vec2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
+    "HFHubert2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
+    "HFWavLM2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
+    "HFWav2Vec2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
+    "HFHubert2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
+    "HFWavLM2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
+    "HFWav2Vec2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
+    "HFHubert2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
+    "HFWavLM2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
 }
 """Class name -> module, so that a model file is enough to find its class in a process that imported nothing."""
 

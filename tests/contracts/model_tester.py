@@ -72,7 +72,7 @@ class ModelTester:
         items = [make_item(model, minimum_length(model) + extra, i) for i, extra in enumerate((9000, 6000))]
         x, lengths = pad_items(items, padding_value)
         with torch.no_grad():
-            frames = model.feats.out_lengths(lengths).tolist()
+            frames = model.feat_lengths(lengths).tolist()
             for name, sizes in (("vad_samples", lengths.tolist()), ("vad_feats", frames)):
                 keep = torch.rand(2, max(sizes), generator=torch.Generator().manual_seed(1)) < 0.8
                 batch = model.extract_embed(x, x_lengths=lengths, **{name: keep})
@@ -84,7 +84,7 @@ class ModelTester:
         """In chunks, an item's embedding is the same alone and in a padded batch."""
         model = self.model
         frames = max(model.xvector.encoder_net.min_chunk_length + 8, 60)
-        seconds = frames * model.feats.frame_shift_samples / model.sample_frequency
+        seconds = frames * model.frame_shift_samples / model.sample_frequency
         items = [make_item(model, round(n * seconds * model.sample_frequency), i) for i, n in enumerate((2.3, 1.4))]
         x, lengths = pad_items(items, float("nan"))
         with torch.no_grad():

@@ -9,6 +9,7 @@ from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import BUILTIN_MODELS, MODELS, import_builtin_models
 from hyperion_lite.narchs.net_arch import NetArch
 from tests.contracts.model_tester import PADDING_VALUES, ModelTester
+from tests.models.small_hf_models import HF_MODELS
 from tests.models.small_models import ALL_MODELS, WAV2XVECTORS, build
 
 
@@ -42,7 +43,7 @@ def test_the_docstring_of_forward_states_the_contract(cls):
     assert "state" in text.lower() or "running" in text
 
 
-@pytest.mark.parametrize("name", WAV2XVECTORS)
+@pytest.mark.parametrize("name", [*WAV2XVECTORS, *HF_MODELS])
 class TestEveryWaveformModel:
     @pytest.mark.parametrize("value", [0.0, float("nan")])
     def test_selected_voice_does_not_depend_on_the_batch(self, name, value):

@@ -34,6 +34,7 @@ def test_formulas():
     h = states()
     stacked = torch.stack(h)
     assert torch.equal(make("last")(h), h[-1])
+    assert torch.equal(make("last")(h[-1:]), h[-1])
     fuser = make("weighted-avg")
     torch.testing.assert_close(fuser(h), torch.einsum("m,mbtd->btd", fuser.feat_fuser.softmax(0), stacked))
     fuser = make("linear")
@@ -97,6 +98,6 @@ def test_mistakes_are_named():
     with pytest.raises(ConfigError, match="positive"):
         FeatFuserFactory.create("cat", M, D, proj_dim=0)
     with pytest.raises(ValueError, match=r"takes 3 layers of \(batch, time, 4\), got 2"):
-        make("last")(states()[:2])
+        make("cat")(states()[:2])
     with pytest.raises(ValueError, match=r"got 3 of \(2, 5, 3\)"):
         make("last")([h[..., :3] for h in states()])

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from tests.models.small_hf_models import HF_MODELS
+
 NUM_CLASSES = 7
 SAMPLE_FREQ = 16000
 
@@ -225,7 +227,7 @@ ON_HIDDEN_STATES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-ALL_MODELS = {**XVECTORS, **ON_HIDDEN_STATES, **WAV2XVECTORS}
+ALL_MODELS = {**XVECTORS, **ON_HIDDEN_STATES, **WAV2XVECTORS, **HF_MODELS}
 
 
 _RANDOM_TENSORS = (

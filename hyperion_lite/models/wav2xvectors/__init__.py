@@ -13,6 +13,16 @@ _PUBLIC = {
     "Wav2TDNNXVector": "hyperion_lite.models.wav2xvectors.wav2tdnn_xvector",
     "Wav2ETDNNXVector": "hyperion_lite.models.wav2xvectors.wav2etdnn_xvector",
     "Wav2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.wav2conformer_v1_xvector",
+    "HFWav2XVector": "hyperion_lite.models.wav2xvectors.hf_wav2xvector",
+    "HFWav2Vec2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
+    "HFHubert2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
+    "HFWavLM2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
+    "HFWav2Vec2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
+    "HFHubert2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
+    "HFWavLM2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
+    "HFWav2Vec2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
+    "HFHubert2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
+    "HFWavLM2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
 }
 
 __all__ = list(_PUBLIC)

@@ -59,9 +59,7 @@ class Wav2XVector(WaveformXVector):
             raise ConfigError(
                 "feats.audio_feats.audio_feat: fft is complex, which no encoder takes; use spec, log_spec or logfb"
             )
-        given, wanted = self.feats.num_feats, self.xvector.encoder_net.in_shape()[-2]
-        if wanted not in (None, given):
-            raise ConfigError(f"feats gives {given} features per frame, but the encoder has in_feats = {wanted}")
+        self._check_in_feats(self.feats.num_feats, "feats")
 
     # what the model is
 

@@ -53,8 +53,12 @@ class WaveformXVector(HyperTorchModel, abstract=True):
 
     @classmethod
     def _build_xvector(cls, config: Mapping[str, Any]) -> XVector:
+        return cls._xvector_class(config).from_config(config)
+
+    @classmethod
+    def _xvector_class(cls, config: Mapping[str, Any]) -> type[XVector]:
         if cls.xvector_class is not None:
-            return cls.xvector_class.from_config(config)
+            return cls.xvector_class
         if "class_name" not in config:
             raise ConfigError(
                 f"{cls.__name__}.xvector: missing key 'class_name', which says what kind of x-vector to build"
@@ -62,7 +66,13 @@ class WaveformXVector(HyperTorchModel, abstract=True):
         found = find_model_class(config["class_name"])
         if not issubclass(found, XVector):
             raise ConfigError(f"{cls.__name__}.xvector: {config['class_name']} is not an x-vector")
-        return found.from_config(config)
+        return found
+
+    def _check_in_feats(self, given: int, name: str) -> None:
+        """The front end, called ``name`` in the configuration, gives what the encoder takes."""
+        wanted = self.xvector.encoder_net.in_shape()[-2]
+        if wanted not in (None, given):
+            raise ConfigError(f"{name} gives {given} features per frame, but the encoder has in_feats = {wanted}")
 
     # what the model is
 
@@ -277,6 +287,10 @@ class WaveformXVector(HyperTorchModel, abstract=True):
     def change_config(self, xvector: Mapping[str, Any] | None = None) -> None:
         """Change configuration keys that need no new tensors, see the method of the x-vector."""
         self.xvector.change_config(**(xvector or {}))
+
+    def check_changes(self, xvector: Mapping[str, Any] | None = None) -> None:
+        """Check the arguments of :meth:`change_config`, and change nothing. Raises ``ConfigError``."""
+        self.xvector.check_changes(**(xvector or {}))
 
     def compute_prototype_affinity(self) -> torch.Tensor:
         """(num_classes, num_classes) cosine similarities of the class prototypes."""

@@ -21,7 +21,7 @@ class MHFAXVector(XVector):
         num_classes: number of classes.
         in_feats: features per frame, those of all layers together; waveform models fill it in.
         pool_net: pooling: a type name, or a configuration of :class:`~hyperion_lite.layers.pool_factory.GlobalPool1dFactory`. Waveform
-            models fill in the ``num_layers`` of mhfa.
+            models fill in the ``num_layers`` of mhfa, which is the type if none is named.
         options: the other arguments of :class:`~hyperion_lite.models.xvectors.xvector.XVector`, by name.
 
     Raises:
@@ -41,4 +41,5 @@ class MHFAXVector(XVector):
     ) -> None:
         if in_feats is None:
             raise ConfigError("MHFAXVector needs in_feats, the features of a frame, all layers together")
-        super().__init__(IdentityEncoder(in_feats), num_classes, pool_net=pool_net, **options)
+        pool = {"pool_type": pool_net} if isinstance(pool_net, str) else {"pool_type": "mhfa", **pool_net}
+        super().__init__(IdentityEncoder(in_feats), num_classes, pool_net=pool, **options)

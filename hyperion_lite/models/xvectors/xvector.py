@@ -33,6 +33,7 @@ class XVectorOutput:
         h_enc: frames of the asked encoder layers, (batch, channels, [freq,] time), zero in the padding.
         h_classif: outputs of the asked head layers, (batch, features).
         h_feats: frames of a front end, where a model has one that can be asked.
+        h_feats_lengths: (batch,) valid frames of ``h_feats``, ``None`` when nothing is padded.
         h_enc_lengths: (batch,) valid frames for each of ``h_enc``; its entries are ``None`` without lengths.
     """
 
@@ -41,6 +42,7 @@ class XVectorOutput:
     h_classif: list[torch.Tensor] | None = None
     h_feats: list[torch.Tensor] | None = None
     h_enc_lengths: list[torch.Tensor | None] | None = None
+    h_feats_lengths: torch.Tensor | None = None
 
 
 class XVector(HeadChanges):
