@@ -21,13 +21,14 @@ COMMANDS = {
     "convert": "turn .pth models and checkpoints of Hyperion into checkpoint directories",
     "demo": "train a small model on made-up voices and show what it learns",
     "train": "train a model as a configuration says",
+    "finetune": "train a trained model, or a Hugging Face encoder, further",
     "extract": "extract speaker embeddings from audio files",
     "score": "cosine scores of embedding pairs or a trial list",
     "pth": "look into .pth checkpoints, and take tensors out",
     "prepare": "make, check and describe data sets",
 }
 
-OWN_PARSER = ("train",)
+OWN_PARSER = ("train", "finetune")
 """Commands whose options depend on a configuration: their module has ``main(argv)`` instead."""
 
 

@@ -140,6 +140,11 @@ class LRScheduler(Configurable):
         self.step = at_least("step", step, 0)
         self.apply()
 
+    def use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Go on from the present position with another optimizer; each of its groups has its own ``initial_lr``."""
+        self.optimizer = optimizer
+        self.apply()
+
     def state_dict(self) -> dict[str, Any]:
         """Position and options as plain numbers, lists and bools."""
         return {

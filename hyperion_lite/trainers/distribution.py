@@ -6,6 +6,7 @@ tensors travel by nccl), so that agreeing never waits for a GPU.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import os
@@ -138,6 +139,16 @@ class Distribution:
         newer = "forward_sync_buffers" in inspect.signature(wrapper.__init__).parameters
         options: dict[str, Any] = {"forward_sync_buffers" if newer else "broadcast_buffers": False}
         return wrapper(model, device_ids=[self.device] if self.device.type == "cuda" else None, **options)
+
+    def release(self, wrapped: nn.Module) -> None:
+        """Take a wrapper off its model, so that another one can be put on. The caller drops its references, too.
+
+        The hooks that exchange gradients are on the parameters until the wrapper's reducer is gone; two of them would add up.
+        """
+        if isinstance(wrapped, nn.parallel.DistributedDataParallel):
+            for name in ("logger", "reducer"):
+                setattr(wrapped, name, None)
+            gc.collect()
 
     def _shard(self, model: nn.Module) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh

@@ -37,9 +37,11 @@ class ReportLogger(Logger):
         folder: the experiment.
         model: for its class and size.
         options: of the trainer: ``best_metric`` and ``best_mode``.
+        notes: sentences about the run.
     """
 
-    def __init__(self, folder: Path, model: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, model: Any, options: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+        self._notes = list(notes)
         self.folder = Path(folder)
         self._model = model
         self._options = options
@@ -76,7 +78,8 @@ class ReportLogger(Logger):
         if with_picture:
             draw_curves(self._history, self.folder / CURVES_FILE)
             self._drawn = time.monotonic()
-        text = report_text(self._history, self._model, self._options, (self.folder / CURVES_FILE).is_file())
+        has_picture = (self.folder / CURVES_FILE).is_file()
+        text = report_text(self._history, self._model, self._options, has_picture, self._notes)
         with atomic_file(self.folder / REPORT_FILE) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -93,7 +96,11 @@ def _read_history(path: Path) -> list[dict[str, float]]:
 
 
 def report_text(
-    history: Sequence[Mapping[str, float]], model: Any, options: Mapping[str, Any], has_picture: bool
+    history: Sequence[Mapping[str, float]],
+    model: Any,
+    options: Mapping[str, Any],
+    has_picture: bool,
+    notes: Sequence[str] = (),
 ) -> str:
     """The report as Markdown.
 
@@ -102,11 +109,13 @@ def report_text(
         model: for its class and size.
         options: of the trainer: ``best_metric`` and ``best_mode``.
         has_picture: whether the curves are there to be shown.
+        notes: sentences about the run.
     """
     last = history[-1]
     lines = ["# Training report", ""]
     lines += [f"* Model: {type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} parameters."]
     lines += [f"* Epochs: {int(last['epoch']) + 1}, {last['seconds'] / 60:.1f} minutes. Configuration: `config.yaml`."]
+    lines += [f"* {note}." for note in notes]
     best = _best_row(history, options.get("best_metric"), options.get("best_mode", "min"))
     if best is not None:
         name = options["best_metric"]

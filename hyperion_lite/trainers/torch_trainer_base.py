@@ -19,10 +19,11 @@ from hyperion_lite.trainers.distribution import DDPType, Distribution, resolve_d
 from hyperion_lite.trainers.events import Schedule, SignalListener
 from hyperion_lite.trainers.gradient_checkpointing import enable_gradient_checkpointing
 from hyperion_lite.trainers.gradients import BadBatchCounter
+from hyperion_lite.trainers.mode_schedule import ModeSchedule
 from hyperion_lite.trainers.precision import AMPDType, Precision
-from hyperion_lite.trainers.trainer_parts import make_loggers, make_lr_scheduler, make_optimizer, make_wd_scheduler
+from hyperion_lite.trainers.trainer_parts import make_loggers
+from hyperion_lite.trainers.trainer_phases import PartOptions
 from hyperion_lite.trainers.training_loop import TrainingLoop
-from hyperion_lite.trainers.update_step import UpdateStep
 from hyperion_lite.wd_schedulers.factory import WDSchedulerFactory
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class TorchTrainerBase(TrainingLoop, Configurable):
         input_key: entry of a batch with the input.
         target_key: entry of a batch with the target.
         train_mode: which parts of the model learn, one of its valid_train_modes; null leaves the model as it is.
+        phases: parts of the run, each with a start and what changes there: what learns, learning rates, margins, batches; see
+            :class:`~hyperion_lite.trainers.mode_schedule.TrainingPhase`.
         keep_last: how many of the newest checkpoints are kept; null for all.
         keep_best: how many of the best are kept beside them.
         best_metric: entry of the logs that tells which is best.
@@ -128,6 +131,7 @@ class TorchTrainerBase(TrainingLoop, Configurable):
         input_key: str = "audio",
         target_key: str = "speaker",
         train_mode: str | None = None,
+        phases: list[dict[str, Any]] | None = None,
         keep_last: int | None = None,
         keep_best: int = 0,
         best_metric: str | None = "val_loss",
@@ -151,27 +155,15 @@ class TorchTrainerBase(TrainingLoop, Configurable):
 
         self._model_class_name = type(model).__name__
         self.module = model.to(self.device)
-        if train_mode is not None:
-            model.set_train_mode(train_mode)  # type: ignore[operator]
+        options = PartOptions(optim, lrsched, wdsched, grad_clip, grad_clip_norm)
+        self._init_phases(model, ModeSchedule(phases, train_mode), options, swa_start)
         if gradient_checkpointing:
             enable_gradient_checkpointing(model)
         if compile:
             model.compile()
         self.model = self.distribution.wrap(model)
-        self.optimizer = make_optimizer(optim, self.module, self.distribution)
-        self.lr_scheduler = make_lr_scheduler(lrsched, self.optimizer)
-        self.wd_scheduler = make_wd_scheduler(wdsched, self.optimizer)
+        self._build_parts()
         self._init_averages(swa_start, swa_lr, swa_anneal_steps, swa_update_steps, bn_update_steps, ema_decay)
-        self._update_step = UpdateStep(
-            self.module,
-            self.model,
-            self.optimizer,
-            self.precision,
-            self.distribution,
-            self.compute_loss,
-            grad_clip,
-            grad_clip_norm,
-        )
         self.store = CheckpointStore(
             self.exp_path, self.checkpoint_model_names, keep_last, keep_best, best_metric, best_mode
         )

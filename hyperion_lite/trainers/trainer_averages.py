@@ -16,6 +16,7 @@ from hyperion_lite.trainers.accumulation import UpdateBatches
 from hyperion_lite.trainers.averaging import WeightAverage, batch_norms, update_batch_norm
 from hyperion_lite.trainers.batch_device import to_device
 from hyperion_lite.trainers.data_position import DataPosition
+from hyperion_lite.trainers.rng_state import kept_rng_state
 from hyperion_lite.trainers.trainer_checkpoints import TrainerCheckpoints
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,8 @@ class TrainerAverages(TrainerCheckpoints):
             return
         self._restore_rng()
         for name, average in averages.items():
-            with average.applied():
+            # a run that is made longer later goes on with the numbers that it would have drawn without this
+            with average.applied(), kept_rng_state(self.device):
                 self._update_statistics(train_data)
             state = average.state_dict()
             if self.is_main:

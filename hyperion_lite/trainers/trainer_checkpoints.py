@@ -40,14 +40,14 @@ from hyperion_lite.trainers.distribution import full_tensor, like_parameter
 from hyperion_lite.trainers.metric_accumulator import merge
 from hyperion_lite.trainers.optimizer_state import apply_optimizer_state, collect_optimizer_state
 from hyperion_lite.trainers.rng_state import apply_rng_state, collect_rng_state, pack_rng_states, state_of_rank
-from hyperion_lite.trainers.trainer_core import TrainerCore
+from hyperion_lite.trainers.trainer_phases import TrainerPhases
 
 logger = logging.getLogger(__name__)
 
 STATE_FORMAT = 1
 
 
-class TrainerCheckpoints(TrainerCore):
+class TrainerCheckpoints(TrainerPhases):
     """The checkpoint methods of a trainer. Formats and guarantees: ``docs/checkpoints.md``.
 
     Attributes:
@@ -173,7 +173,7 @@ class TrainerCheckpoints(TrainerCore):
             "batch": self.cur_batch,
             "step": self.global_step,
             "logs": {key: _plain(value) for key, value in (logs or {}).items()},
-            "progress": self._progress_state(),
+            "progress": {**self._progress_state(), **self._phase_state()},
             "metrics": metrics,
             "sampler": self._position.state_dict(self.cur_batch) if self._position is not None else None,
             "world_size": self.world_size,
@@ -261,6 +261,7 @@ class TrainerCheckpoints(TrainerCore):
 
     def _apply_checkpoint(self, checkpoint: Checkpoint, path: Path) -> dict[str, Any]:
         state = checkpoint.trainer_state
+        self._restore_phase(state.get("progress") or {})
         checkpoint.model_state = match_weight_norm(checkpoint.model_state, self.module.state_dict())
         refuse(self._differences(checkpoint), str(path))
         load_tensors(self.module, checkpoint.model_state)
@@ -311,7 +312,8 @@ class TrainerCheckpoints(TrainerCore):
             if name in states:
                 part.load_state_dict(states[name])
             else:
-                part.move_to(self.cur_epoch, self.global_step)
+                epoch, step = self._lr_origin if name == "lr_scheduler" else (0, 0)
+                part.move_to(self.cur_epoch - epoch, self.global_step - step)
                 logger.warning(
                     "the checkpoint has no state of the %s; it is put where it is after %d epochs and %d steps",
                     name,

@@ -22,6 +22,9 @@ from hyperion_lite.trainers.precision import Precision
 from hyperion_lite.trainers.rng_state import apply_rng_state
 from hyperion_lite.trainers.update_step import UpdateOutcome, UpdateStep
 
+# with more groups than this, as many layers have, only the range of their rates is logged
+_MOST_RATES = 4
+
 
 class TrainerCore:
     """State of a trainer.
@@ -128,6 +131,9 @@ class TrainerCore:
     def on_epoch_begin(self) -> None:
         """Hook: an epoch begins, or is continued. ``cur_epoch``, ``cur_batch`` and ``global_step`` say where."""
 
+    def on_phase_begin(self, new_data: bool) -> None:
+        """Hook: a phase of the schedule begins, with batches of another loader if ``new_data``. Not called where a run is resumed in it."""
+
     def on_step_begin(self) -> None:
         """Hook: an update begins."""
 
@@ -148,7 +154,11 @@ class TrainerCore:
 
     def _rates(self) -> dict[str, float]:
         groups = self.optimizer.param_groups
-        rates = {f"lr_{i}" if i else "lr": float(g["lr"]) for i, g in enumerate(groups)}
+        values = [float(g["lr"]) for g in groups]
+        if len(values) <= _MOST_RATES:
+            rates = {f"lr_{i}" if i else "lr": value for i, value in enumerate(values)}
+        else:
+            rates = {"lr": values[0], "lr_min": min(values), "lr_max": max(values)}
         if self.precision.scaler.is_enabled():
             rates["grad_scale"] = float(self.precision.scaler.get_scale())
         return rates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,30 +20,52 @@ logger = logging.getLogger(__name__)
 _SOURCES = ("recordings_file", "segments_file", "dataset_path")
 
 
+class PhaseLoaders:
+    """Loaders of the phases of a run; a phase with the batches of the one before has its loader, too.
+
+    Args:
+        loaders: one for each phase.
+    """
+
+    def __init__(self, loaders: Sequence[ResumableLoader]) -> None:
+        self._loaders = list(loaders)
+
+    def for_phase(self, index: int) -> ResumableLoader:
+        """The loader of phase ``index``. The workers of all others are ended: each loader has its own."""
+        chosen = self._loaders[index]
+        for loader in self._loaders:
+            if loader is not chosen:
+                loader.stop_workers()
+        return chosen
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Loaders of a run.
 
     Attributes:
-        train: training batches.
+        train: training batches; of several phases where those differ.
         val: validation batches, or ``None``.
         trials: trial list of the validation, see ``XVectorTrainer``.
         class_ids: class ids in index order, those that speed perturbation makes included.
     """
 
-    train: ResumableLoader
+    train: ResumableLoader | PhaseLoaders
     val: ResumableLoader | None
     trials: str | None
     class_ids: list[str]
 
 
-def make_training_data(config: Mapping[str, Any], target: str, folder: Path) -> TrainingData:
+def make_training_data(
+    config: Mapping[str, Any], target: str, folder: Path, sampler_changes: Sequence[Mapping[str, Any]] = ({},)
+) -> TrainingData:
     """Make what ``config`` (the section ``data``) describes, for this rank.
 
     Args:
         config: ``train`` and ``val``, each with ``dataset``, ``sampler``, ``data_loader``; ``val`` has ``trials`` too.
         target: the class that is learnt, a column of the segments.
         folder: gets the class table, ``classes_<target>.csv``, which validation reads.
+        sampler_changes: for each phase of the training what differs from the options of the sampler.
 
     Raises:
         ConfigError: no training data, or options that do not go together.
@@ -56,7 +78,7 @@ def make_training_data(config: Mapping[str, Any], target: str, folder: Path) -> 
     dataset = _make_dataset(options["dataset"], target, None, "data.train.dataset")
     if target not in dataset.class_infos:
         raise ConfigError(f"data.train.dataset.class_names lacks {target!r}, the target_key of the trainer")
-    train = _make_loader(dataset, options, target)
+    train = _make_loaders(dataset, options, target, sampler_changes)
     val, trials = None, None
     if _has_source(config["val"]["dataset"]):
         table = _write_table(dataset.class_infos[target], folder / f"classes_{target}.csv")
@@ -100,6 +122,24 @@ def _make_loader(dataset: AudioDataset, config: Mapping[str, Any], target: str) 
     sampler = SegSamplerFactory.create(dataset, **options)
     loader: ResumableLoader = LoaderFactory.create(dataset, sampler, **config["data_loader"])
     return loader
+
+
+def _make_loaders(
+    dataset: AudioDataset, config: Mapping[str, Any], target: str, changes: Sequence[Mapping[str, Any]]
+) -> ResumableLoader | PhaseLoaders:
+    loaders: list[ResumableLoader] = []
+    for index, change in enumerate(changes):
+        if index and change == changes[index - 1]:
+            loaders.append(loaders[-1])
+            continue
+        options = {**config, "sampler": {**config["sampler"], **change}}
+        try:
+            loaders.append(_make_loader(dataset, options, target))
+        except ValueError as error:
+            if not index:
+                raise
+            raise ConfigError(f"trainer.phases[{index}].sampler: {error}") from error
+    return loaders[0] if all(loader is loaders[0] for loader in loaders) else PhaseLoaders(loaders)
 
 
 def _write_table(info: ClassInfo, path: Path) -> Path:

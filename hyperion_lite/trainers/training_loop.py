@@ -51,7 +51,7 @@ class TrainingLoop(TrainerAverages):
             try:
                 while not self._is_finished():
                     self._logs = self._fit_epoch(train_data)
-                self._finish_averages(train_data)
+                self._finish_averages(self._data_of_phase(train_data))
             except TrainingInterrupted as stop:
                 self._save_and_exit(stop)
             finally:
@@ -65,9 +65,18 @@ class TrainingLoop(TrainerAverages):
             self.store.clean()
         self.distribution.barrier()
         self._val_data = val_data
-        self._position = DataPosition(train_data)
+        self._use_data(self._data_of_phase(train_data))
+        assert self._position is not None
         self._position.load_state_dict(self._sampler_state)
         self._sampler_state = None
+        self.loggers.on_train_begin(self._log_position())
+
+    def _data_of_phase(self, train_data: Any) -> Any:
+        """The batches of the present phase, of data that differs between phases."""
+        return train_data.for_phase(self.phase) if hasattr(train_data, "for_phase") else train_data
+
+    def _use_data(self, data: Any) -> None:
+        self._position = DataPosition(data)
         if self.eff_batch_size is not None:
             size = self._position.mean_batch_size()
             if size is None:
@@ -75,7 +84,6 @@ class TrainingLoop(TrainerAverages):
                     "eff_batch_size needs a loader whose sampler tells its batch sizes; give grad_acc_steps"
                 )
             self.grad_acc_steps = steps_for(self.eff_batch_size, size)
-        self.loggers.on_train_begin(self._log_position())
 
     def _is_finished(self) -> bool:
         return self.cur_epoch >= self.num_epochs or self._steps_done()
@@ -85,7 +93,16 @@ class TrainingLoop(TrainerAverages):
 
     def _fit_epoch(self, train_data: Any) -> dict[str, Any]:
         if not self._epoch_begun:
+            begun = self._advance_phase()
+            train_data = self._data_of_phase(train_data)
+            assert self._position is not None
+            new_data = self._position.data is not train_data
+            if new_data:
+                self._use_data(train_data)
+            if begun:
+                self.on_phase_begin(new_data)
             self._begin_epoch()
+        train_data = self._data_of_phase(train_data)
         self.on_epoch_begin()
         assert self._position is not None
         self.loggers.on_epoch_begin(self._log_position())
@@ -111,7 +128,7 @@ class TrainingLoop(TrainerAverages):
         self._epoch_metrics.reset()
         self._bad_batches.count = 0
         for scheduler in self._moving_schedulers():
-            scheduler.on_epoch_begin(self.cur_epoch)
+            scheduler.on_epoch_begin(self._lr_epoch() if scheduler is self.lr_scheduler else self.cur_epoch)
 
     def _moving_schedulers(self) -> list[Any]:
         """The schedulers in force: weight averaging has a learning rate of its own."""
@@ -140,6 +157,9 @@ class TrainingLoop(TrainerAverages):
         begin = time.perf_counter()
         if not self._steps_done():
             for group in updates:
+                if self._advance_phase():
+                    self.module.train()
+                    self.on_phase_begin(new_data=False)
                 self.on_step_begin()
                 outcome = self._update_step.run(group, self._poll)
                 self.cur_batch += len(group)

@@ -59,18 +59,21 @@ _SECTIONS = {
 }
 
 
-def make_parser(class_name: str | None = DEFAULT_MODEL, finetune_class: str | None = None) -> ArgumentParser:
+def make_parser(
+    class_name: str | None = DEFAULT_MODEL, finetune_class: str | None = None, command: str = "train"
+) -> ArgumentParser:
     """The parser of a training run.
 
     Args:
         class_name: class of the new model, whose arguments become options under ``--model.``.
         finetune_class: class of the trained model that the run starts from, in place of a new one.
+        command: of ``hyperion-lite``, for the help.
 
     Raises:
         UnknownClassError: no such model class.
     """
     parser = ArgumentParser(
-        prog="hyperion-lite train", usage=USAGE, description="Train a speaker embedder.", exit_on_error=True
+        prog=f"hyperion-lite {command}", usage=USAGE, description="Train a speaker embedder.", exit_on_error=True
     )
     parser.add_argument("--config", action="config", help="YAML file of options; later ones, and options, win")
     parser.add_argument("--seed", type=int, default=1234, help="of the initial weights and of dropout and the like")
@@ -142,6 +145,18 @@ def _add_finetune(parser: ArgumentParser, cls: Any) -> None:
         default=False,
         help="make a new output layer even where the speakers are the same; speakers that both know keep their prototypes anyway",
     )
+    parser.add_argument(
+        "--finetune.classes_file",
+        type=Optional[str],
+        default=None,
+        help="ids of the model's classes in index order, for a model file without: a table with a column id, or one id a line",
+    )
+    parser.add_argument(
+        "--finetune.reinit_output",
+        type=bool,
+        default=False,
+        help="begin with a random prototype for every speaker; needed where the model knows none of the speakers",
+    )
     cls.add_finetune_args(parser, "finetune.change")
 
 
@@ -184,7 +199,7 @@ def without_missing(cls: type[Configurable], config: Mapping[str, Any]) -> dict[
 # --- parsing
 
 
-def parse_options(argv: Sequence[str]) -> tuple[ArgumentParser, dict[str, Any]]:
+def parse_options(argv: Sequence[str], command: str = "train") -> tuple[ArgumentParser, dict[str, Any]]:
     """The parser that fits ``argv``, and the resolved document.
 
     Raises:
@@ -193,7 +208,7 @@ def parse_options(argv: Sequence[str]) -> tuple[ArgumentParser, dict[str, Any]]:
         SystemExit: with code 2, after a message, for what the parser refuses.
     """
     argv = [_builtin_path(token) for token in argv]
-    parser = make_parser(*_model_classes(argv))
+    parser = make_parser(*_model_classes(argv), command)
     config = parser.parse_args(argv).as_dict()
     config.pop("config", None)
     return parser, to_plain(config)

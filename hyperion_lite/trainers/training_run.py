@@ -11,10 +11,11 @@ import torch
 
 from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import find_model_class
 from hyperion_lite.trainers.checkpoint_files import CONFIG_YAML
 from hyperion_lite.trainers.distribution import init_distributed
+from hyperion_lite.trainers.finetuning import describe_output, trained_model, write_output_report
+from hyperion_lite.trainers.mode_schedule import ModeSchedule
 from hyperion_lite.trainers.report import ReportLogger
 from hyperion_lite.trainers.training_data import TrainingData, make_training_data
 from hyperion_lite.trainers.training_options import takes_waveforms, without_missing
@@ -43,8 +44,14 @@ def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
     # the same initial weights on all ranks
     torch.manual_seed(seed)
     exp_path = Path(config["trainer"]["exp_path"])
-    data = make_training_data(config["data"], config["trainer"]["target_key"], exp_path)
-    model = make_model(config, data.class_ids)
+    schedule = ModeSchedule(config["trainer"].get("phases"))
+    changes = [schedule[index].sampler for index in range(len(schedule))]
+    data = make_training_data(config["data"], config["trainer"]["target_key"], exp_path, changes)
+    report = None
+    if "finetune" in config:
+        model, report = trained_model(config["finetune"], data.class_ids)
+    else:
+        model = make_model(config, data.class_ids)
     trainer = make_trainer(config, model, data)
     # dropout and the like differ from rank to rank
     torch.manual_seed(seed + 1 + trainer.rank)
@@ -52,8 +59,11 @@ def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
         exp_path.mkdir(parents=True, exist_ok=True)
         with atomic_file(exp_path / CONFIG_YAML) as temporary:
             temporary.write_text(config_text, encoding="utf-8")
+        if report is not None:
+            write_output_report(report, exp_path)
     trainer.distribution.barrier()
-    trainer.loggers.append(ReportLogger(exp_path, trainer.module, config["trainer"]))
+    notes = [] if report is None else [describe_output(report)]
+    trainer.loggers.append(ReportLogger(exp_path, trainer.module, config["trainer"], notes))
     trainer.load_last_checkpoint()
     return trainer.fit(data.train, data.val)
 
@@ -65,7 +75,7 @@ def make_model(config: Mapping[str, Any], class_ids: Sequence[str]) -> Any:
         ConfigError: wrong or missing keys, or another number of classes than the data has.
     """
     if "finetune" in config:
-        return _trained_model(config["finetune"], class_ids)
+        return trained_model(config["finetune"], class_ids)[0]
     options = dict(config["model"])
     cls = find_model_class(options.pop("class_name"))
     options = without_missing(cls, options)
@@ -78,20 +88,6 @@ def make_model(config: Mapping[str, Any], class_ids: Sequence[str]) -> Any:
         )
     model = cls.from_config(options)
     model.class_names = class_ids
-    return model
-
-
-def _trained_model(options: Mapping[str, Any], class_ids: Sequence[str]) -> Any:
-    model: Any = HyperTorchModel.auto_load(options["path"], model_name=options["model_name"])
-    if options["rebuild_output"] or model.class_names != list(class_ids):
-        report = model.rebuild_output_layer(class_names=list(class_ids))
-        logger.info(
-            "output layer: %d speakers kept, %d new, %d gone", *map(len, (report.kept, report.new, report.dropped))
-        )
-    changes = {key: value for key, value in options["change"].items() if value is not None}
-    if isinstance(changes.get("xvector"), Mapping):
-        changes["xvector"] = {key: value for key, value in changes["xvector"].items() if value is not None}
-    model.change_config(**changes)
     return model
 
 

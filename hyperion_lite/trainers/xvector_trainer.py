@@ -165,14 +165,24 @@ class XVectorTrainer(TorchTrainerBase):
     # the course of training
 
     def on_step_begin(self) -> None:
-        """The margin for this epoch and step."""
-        self.module.update_loss_margin(self.cur_epoch, self.global_step)  # type: ignore[operator]
+        """The margin for this epoch and step; its warm-up counts from the phase that last changed the model."""
+        epoch, step = self._change_origin
+        self.module.update_loss_margin(self.cur_epoch - epoch, self.global_step - step)  # type: ignore[operator]
+
+    def on_phase_begin(self, new_data: bool) -> None:
+        """A sampler that mines hard prototypes, and is new with this phase, begins with those that the model has now."""
+        sampler = self._mining_sampler() if new_data else None
+        if sampler is not None and self.hard_prototypes_epochs:
+            self._hand_affinities(sampler)
 
     def on_epoch_end(self, logs: dict[str, Any]) -> None:
         """Hand the similarities of the class prototypes to a sampler that mines hard prototypes."""
         sampler = self._mining_sampler()
         if sampler is None or self.hard_prototypes_epochs == 0 or self.cur_epoch % self.hard_prototypes_epochs:
             return
+        self._hand_affinities(sampler)
+
+    def _hand_affinities(self, sampler: Any) -> None:
         affinity = full_tensor(self.module.compute_prototype_affinity())  # type: ignore[operator]
         # every rank has to draw the same batches, so that all take what rank 0 has computed
         sampler.set_hard_prototypes(self.distribution.broadcast_object(affinity.float().cpu().numpy()))

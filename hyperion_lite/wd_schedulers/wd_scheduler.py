@@ -103,6 +103,11 @@ class WDScheduler(Configurable):
         self.step = at_least("step", step, 0)
         self.apply()
 
+    def use_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Go on from the present position with another optimizer."""
+        self.optimizer = optimizer
+        self.apply()
+
     def state_dict(self) -> dict[str, Any]:
         """Position, options, and the groups' own weight decays, as plain numbers, lists and bools."""
         options = {key: getattr(self, key) for key in _OPTIONS}

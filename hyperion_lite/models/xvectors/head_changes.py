@@ -113,7 +113,7 @@ class HeadChanges(HyperTorchModel, abstract=True):
             ConfigError: another key, or an ill-typed value; nothing has changed then.
         """
         changes = {key: value for key, value in changes.items() if value is not None}
-        self._check_changes(changes)
+        self.check_changes(**changes)
         if "embed_layer" in changes and isinstance(self.classif_net, ClassifHead):
             check_layer(changes["embed_layer"], self.classif_net.num_embed_layers, "embed_layer")
         output = {key: changes.pop(key) for key in _OUTPUT_KEYS if key in changes}
@@ -127,7 +127,12 @@ class HeadChanges(HyperTorchModel, abstract=True):
         self._change_settings(**changes)
         self.set_train_mode(self.train_mode if train_mode is None else train_mode)
 
-    def _check_changes(self, changes: dict[str, Any]) -> None:
+    def check_changes(self, **changes: Any) -> None:
+        """Check the arguments of :meth:`change_config`, and change nothing.
+
+        Raises:
+            ConfigError: names every wrong key or value.
+        """
         fields = config_fields(type(self))
         problems = []
         for key, value in changes.items():

@@ -1,0 +1,150 @@
+"""A trained model for new training data: which speakers its output layer knows, and what of it is kept."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hyperion_lite.core.atomic import atomic_file
+from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.models.hyper_torch_model import HyperTorchModel
+from hyperion_lite.models.xvectors.output_layers import RebuildReport
+
+logger = logging.getLogger(__name__)
+
+OUTPUT_FILE = "output_layer.csv"
+"""File of an experiment that says of each speaker whether its prototype was kept, is new, or is gone."""
+
+
+def trained_model(options: Mapping[str, Any], class_ids: Sequence[str]) -> tuple[Any, RebuildReport]:
+    """The model that ``options`` (the section ``finetune``) names, with an output layer for these classes.
+
+    Prototypes of speakers that the model knows by id are kept, the others begin at random.
+
+    Args:
+        options: ``path``, ``model_name``, ``classes_file``, ``rebuild_output``, ``reinit_output`` and ``change``.
+        class_ids: ids of the training data in index order.
+
+    Returns:
+        The model, and what happened to its classes.
+
+    Raises:
+        ConfigError: the whole output layer would begin at random, and ``reinit_output`` does not say so; or wrong options.
+        FileNotFoundError: no such model or table.
+    """
+    model: Any = HyperTorchModel.auto_load(options["path"], model_name=options["model_name"])
+    old = _old_ids(model, options.get("classes_file"))
+    ids = list(class_ids)
+    is_dino = getattr(model, "head_type", getattr(getattr(model, "xvector", None), "head_type", "")) == "dino"
+    if options.get("reinit_output"):
+        report = _reinitialised(model, old, ids)
+    elif is_dino or not set(old or ()) & set(ids):
+        raise ConfigError(_refusal(model, options["path"], is_dino, old, ids))
+    elif old == ids and not options["rebuild_output"]:
+        model.class_names = ids
+        report = RebuildReport(tuple(ids), (), (), len(ids))
+    else:
+        report = model.rebuild_output_layer(class_names=ids, old_class_names=old)
+    logger.info(describe_output(report))
+    _change(model, options["change"])
+    return model, report
+
+
+def _old_ids(model: Any, classes_file: str | None) -> list[str] | None:
+    if classes_file is None:
+        return model.class_names
+    if model.class_names is not None:
+        raise ConfigError("finetune.classes_file is given, but the model has class ids of its own; leave it out")
+    ids = read_ids(classes_file)
+    if len(ids) != model.num_classes:
+        raise ConfigError(
+            f"finetune.classes_file {classes_file} has {len(ids)} ids, the model has {model.num_classes} classes"
+        )
+    return ids
+
+
+def read_ids(path: str) -> list[str]:
+    """Class ids of a table with a column ``id`` (in the order of ``class_idx`` where it has that), or of a list with one id a line.
+
+    Raises:
+        ConfigError: an id comes twice, or the table has no column ``id``.
+        FileNotFoundError: no such file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no table of classes {path}")
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = file.read().splitlines()
+    if lines and "," in lines[0]:
+        rows = list(csv.DictReader(lines))
+        if "id" not in (rows[0] if rows else {}):
+            raise ConfigError(f"{path} has no column id; it has: {lines[0]}")
+        if "class_idx" in rows[0]:
+            rows.sort(key=lambda row: int(row["class_idx"]))
+        ids = [row["id"] for row in rows]
+    else:
+        ids = [line.strip() for line in lines if line.strip() and line.strip() != "id"]
+    twice = {i for i in ids if ids.count(i) > 1} if len(set(ids)) < len(ids) else set()
+    if twice:
+        raise ConfigError(f"{path} has {sorted(twice)[0]!r} twice")
+    return ids
+
+
+def _reinitialised(model: Any, old: Sequence[str] | None, ids: list[str]) -> RebuildReport:
+    model.class_names = None
+    model.rebuild_output_layer(class_names=ids)
+    return RebuildReport((), tuple(ids), tuple(i for i in old or () if i not in set(ids)), len(ids))
+
+
+def _refusal(model: Any, path: str, is_dino: bool, old: Sequence[str] | None, ids: Sequence[str]) -> str:
+    end = "say finetune.reinit_output=true to train with a new output layer that begins at random"
+    if is_dino:
+        return f"{path} has a DINO head, whose prototypes are no speakers; {end}"
+    if old is None:
+        return (
+            f"{path} has no class ids, so nobody knows which of its {model.num_classes} prototypes belong to the {len(ids)} speakers of "
+            f"the training data. Give the ids in finetune.classes_file, or {end}"
+        )
+    return (
+        f"{path} knows none of the {len(ids)} speakers of the training data ({ids[0]!r}, ...); its {len(old)} classes are "
+        f"{old[0]!r}, ... If they are new speakers, {end}"
+    )
+
+
+def _change(model: Any, changes: Mapping[str, Any]) -> None:
+    given = {key: value for key, value in changes.items() if value is not None}
+    if isinstance(given.get("xvector"), Mapping):
+        given["xvector"] = {key: value for key, value in given["xvector"].items() if value is not None}
+    model.change_config(**given)
+
+
+def describe_output(report: RebuildReport) -> str:
+    """One sentence about the output layer."""
+    text = f"output layer: {len(report.kept)} speakers keep their prototypes, {len(report.new)} begin at random"
+    return f"{text}, {len(report.dropped)} of the model are gone ({OUTPUT_FILE})"
+
+
+def write_output_report(report: RebuildReport, folder: Path) -> None:
+    """Write :data:`OUTPUT_FILE`: a row for each speaker with what became of its prototype."""
+    rows = [
+        (i, status)
+        for status, ids in (("kept", report.kept), ("new", report.new), ("gone", report.dropped))
+        for i in ids
+    ]
+    with atomic_file(folder / OUTPUT_FILE) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "prototype"])
+        writer.writerows(rows)
+
+
+def is_pretrained(config: Mapping[str, Any]) -> bool:
+    """Whether a run begins with trained weights: a model of ``finetune.path``, or a part of a new one with ``pretrained_model_path``."""
+
+    def names_weights(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return False
+        return bool(value.get("pretrained_model_path")) or any(map(names_weights, value.values()))
+
+    return "finetune" in config or names_weights(config.get("model", {}))
