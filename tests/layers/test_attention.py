@@ -27,9 +27,7 @@ def plan_for(att_type, context, relative, lengths, frames=None, start=0, item_le
     frames = max(lengths) if frames is None else frames
     padding = Padding(torch.tensor(lengths, device=device), frames, list(lengths)) if min(lengths) < frames else None
     positions = FramePositions(start, tuple(lengths if item_lengths is None else item_lengths))
-    return AttentionPlan(
-        make_pattern(att_type, context, relative), positions, padding, frames, torch.device(device)
-    )
+    return AttentionPlan(make_pattern(att_type, context, relative), positions, padding, frames, torch.device(device))
 
 
 def allowed_pairs(att_type, context, relative, frames):
