@@ -37,7 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--frontend-rules", default="auto", choices=("auto", "legacy", "modern"), help="release rules of the features"
     )
     parser.add_argument(
-        "--chunk-length", type=float, default=0.0, help="seconds that the encoder sees at a time, 0 for all"
+        "--lora-merged", action="store_true", help="the weights hold the low-rank adapters of the file already"
+    )
+    parser.add_argument(
+        "--chunk-length",
+        type=float,
+        default=0.0,
+        help="seconds that the encoder (of a Hugging Face model: the pretrained one) sees at a time, 0 for all",
     )
     parser.add_argument("--embed-layer", type=int, default=None, help="head layer to take; the model's by default")
     parser.add_argument(
@@ -73,13 +79,19 @@ def run(args: argparse.Namespace) -> int:
     from hyperion_lite.extraction.inputs import list_utterances
     from hyperion_lite.extraction.policy import policy_of_model
     from hyperion_lite.extraction.store import EmbeddingStore
-    from hyperion_lite.models.wav2xvectors.wav2xvector import Wav2XVector
+    from hyperion_lite.models.wav2xvectors.waveform_xvector import WaveformXVector
 
     if args.batch_seconds is not None and not 0 < args.batch_seconds < float("inf"):
         raise ConfigError(f"--batch-seconds must be a positive number, got {args.batch_seconds}")
     device = _device(args.device)
     utterances = list_utterances(args.input, args.allow_pipes)
-    model = Wav2XVector.auto_load(args.model, args.model_name, map_location=device, frontend_rules=args.frontend_rules)
+    model = WaveformXVector.auto_load(
+        args.model,
+        args.model_name,
+        map_location=device,
+        frontend_rules=args.frontend_rules,
+        lora_merged=args.lora_merged or None,
+    )
     policy = policy_of_model(model, str(args.model), args.chunk_length, args.embed_layer, channels=args.channels)
     if args.fold_batch_norm:
         from hyperion_lite.narchs.fold_batch_norm import fold_batch_norm

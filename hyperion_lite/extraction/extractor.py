@@ -76,7 +76,7 @@ class EmbeddingExtractor:
     """Reads, batches and embeds utterances.
 
     Args:
-        model: a :class:`~hyperion_lite.models.wav2xvectors.wav2xvector.Wav2XVector` in ``eval()``, on its device.
+        model: a :class:`~hyperion_lite.models.wav2xvectors.waveform_xvector.WaveformXVector` in ``eval()``, on its device.
         reader: reads at the model's sampling rate.
         limits: size of a batch.
         chunk_length, embed_layer: as in ``extract_embed``.

@@ -79,7 +79,7 @@ def policy_of_model(
     vad: bool = False,
     channels: str | int = "error",
 ) -> EmbeddingPolicy:
-    """The policy of embeddings that ``model`` (a :class:`~hyperion_lite.models.wav2xvectors.wav2xvector.Wav2XVector`) makes.
+    """The policy of embeddings that ``model`` (a :class:`~hyperion_lite.models.wav2xvectors.waveform_xvector.WaveformXVector`) makes.
 
     Raises:
         ValueError: options that the model cannot have, see its ``check_extraction``.

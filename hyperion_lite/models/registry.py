@@ -34,12 +34,16 @@ BUILTIN_MODELS = {
     "HFWav2Vec2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
     "HFHubert2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
     "HFWavLM2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
+    "HFWav2Vec2Bert2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
+    "HFWhisper2ResNet1dXVector": f"{_WAV2XVECTORS}.hf_wav2resnet1d_xvector",
     "HFWav2Vec2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
     "HFHubert2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
     "HFWavLM2ConformerV1XVector": f"{_WAV2XVECTORS}.hf_wav2conformer_v1_xvector",
     "HFWav2Vec2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
     "HFHubert2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
     "HFWavLM2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
+    "HFWav2Vec2Bert2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
+    "HFWhisper2MHFAXVector": f"{_WAV2XVECTORS}.hf_wav2mhfa_xvector",
 }
 """Class name -> module, so that a model file is enough to find its class in a process that imported nothing."""
 

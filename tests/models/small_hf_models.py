@@ -19,6 +19,25 @@ GROUP_NORM: dict[str, Any] = {
     "initializer_range": 0.2,
 }
 LAYER_NORM = {**GROUP_NORM, "feat_extract_norm": "layer", "conv_bias": True, "do_stable_layer_norm": True}
+BERT: dict[str, Any] = {
+    "ignore_pretrained": True,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "conv_depthwise_kernel_size": 5,
+    "initializer_range": 0.2,
+}
+WHISPER: dict[str, Any] = {
+    "ignore_pretrained": True,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "max_source_positions": 20,
+    "num_mel_bins": 10,
+    "init_std": 0.2,
+}
 
 RESNET1D: dict[str, Any] = {
     "resnet_enc": {
@@ -72,6 +91,10 @@ HF_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "hf-wav2vec2-mhfa": ("HFWav2Vec2MHFAXVector", model(LAYER_NORM, None, MHFA)),
     "hf-hubert-mhfa": ("HFHubert2MHFAXVector", model(GROUP_NORM, None, MHFA, 1)),
     "hf-wavlm-mhfa": ("HFWavLM2MHFAXVector", model(GROUP_NORM, None, MHFA)),
+    "hf-bert": ("HFWav2Vec2Bert2ResNet1dXVector", model(BERT, fusion("weighted-avg"), RESNET1D)),
+    "hf-bert-mhfa": ("HFWav2Vec2Bert2MHFAXVector", model(BERT, None, MHFA)),
+    "hf-whisper": ("HFWhisper2ResNet1dXVector", model(WHISPER, fusion("weighted-avg"), RESNET1D, 1)),
+    "hf-whisper-mhfa": ("HFWhisper2MHFAXVector", model(WHISPER, None, MHFA)),
     "hf-adapter": (
         "HFWav2Vec2ResNet1dXVector",
         model({**GROUP_NORM, "add_adapter": True, "output_hidden_size": 14, "num_adapter_layers": 1}, fusion("last"), RESNET1D),

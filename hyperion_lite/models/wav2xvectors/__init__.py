@@ -17,12 +17,16 @@ _PUBLIC = {
     "HFWav2Vec2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
     "HFHubert2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
     "HFWavLM2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
+    "HFWav2Vec2Bert2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
+    "HFWhisper2ResNet1dXVector": "hyperion_lite.models.wav2xvectors.hf_wav2resnet1d_xvector",
     "HFWav2Vec2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
     "HFHubert2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
     "HFWavLM2ConformerV1XVector": "hyperion_lite.models.wav2xvectors.hf_wav2conformer_v1_xvector",
     "HFWav2Vec2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
     "HFHubert2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
     "HFWavLM2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
+    "HFWav2Vec2Bert2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
+    "HFWhisper2MHFAXVector": "hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector",
 }
 
 __all__ = list(_PUBLIC)

@@ -11,7 +11,9 @@ from hyperion_lite.models.xvectors.xvector import XVector
 from hyperion_lite.tpm.hf.base import HFWav2VecBase
 from hyperion_lite.tpm.hf.hubert import HFHubert
 from hyperion_lite.tpm.hf.wav2vec2 import HFWav2Vec2
+from hyperion_lite.tpm.hf.wav2vec2_bert import HFWav2Vec2Bert
 from hyperion_lite.tpm.hf.wavlm import HFWavLM
+from hyperion_lite.tpm.hf.whisper import HFWhisperEncoder
 
 
 class HFWav2MHFAXVector(HFWav2XVector, abstract=True):
@@ -75,3 +77,15 @@ class HFWavLM2MHFAXVector(HFWav2MHFAXVector):
     """WavLM with multi-head factorised attention."""
 
     hf_feats_class = HFWavLM
+
+
+class HFWav2Vec2Bert2MHFAXVector(HFWav2MHFAXVector):
+    """w2v-BERT 2.0 with multi-head factorised attention."""
+
+    hf_feats_class = HFWav2Vec2Bert
+
+
+class HFWhisper2MHFAXVector(HFWav2MHFAXVector):
+    """The encoder of Whisper with multi-head factorised attention."""
+
+    hf_feats_class = HFWhisperEncoder
