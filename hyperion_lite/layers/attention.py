@@ -14,7 +14,7 @@ from hyperion_lite.layers.pos_encoding import sinusoids
 _SCORES_AT_ONCE = 1 << 25
 """Position scores that are held at a time, 128 MiB in float32."""
 _MOST_ROWS = 256
-"""Rows at a time where memory allows for more: for n rows, the scores of n + time positions are computed, of which each needs its own part."""
+"""Rows at a time where memory allows for more. n rows need the scores of n + time positions, each row another part of them."""
 
 
 class SelfAttention(nn.Module):

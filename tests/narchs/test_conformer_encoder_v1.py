@@ -135,8 +135,8 @@ class TestChunks:
             x = random_input(encoder, 1, 300)
             with torch.no_grad():
                 whole, chunked = encoder(x)[0], encoder.forward_chunked(x, chunk_length=200)[0]
-            assert whole.shape == chunked.shape
                 in_one_piece = encoder.forward_chunked(x, chunk_length=300)[0]
+            assert whole.shape == chunked.shape
             assert 1e-9 < relative_error(chunked, whole) < 1.5
             assert torch.equal(in_one_piece, whole)
 
