@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import nn
 
 from hyperion_lite.core.config import Configurable, unknown_choice
 from hyperion_lite.core.errors import ConfigError, UnknownClassError
 from hyperion_lite.core.padding import Padding
+from hyperion_lite.models.wav2xvectors.hf_learning import HFLearning
 from hyperion_lite.models.wav2xvectors.wave_input import Waveforms
-from hyperion_lite.models.wav2xvectors.waveform_xvector import WaveformXVector
 from hyperion_lite.models.xvectors.xvector import XVector, XVectorOutput
 from hyperion_lite.narchs.classif_head import check_layer
 from hyperion_lite.narchs.feat_fuser_mvn import FeatFuserMVN
 from hyperion_lite.tpm import hf as encoders
 from hyperion_lite.tpm.hf.base import HFWav2VecBase
-
-_XVECTOR_MODES = {"frozen": "frozen", "ft-embed-affine": "ft-embed-affine"}
-"""Train modes that the x-vector has too; in all others it learns."""
 
 
 class HFFeats(NamedTuple):
@@ -39,17 +35,22 @@ class HFFeats(NamedTuple):
     h_feats_lengths: torch.Tensor | None
 
 
-class HFWav2XVector(WaveformXVector):
+class HFWav2XVector(HFLearning):
     """A Hugging Face encoder, a fusion of its layers, and an x-vector network on the fused frames.
 
     Tensors: ``hf_feats.hf_model``, ``feat_fuser.feat_fuser``, ``xvector``.
 
-    Train modes (:meth:`set_train_mode`):
-        full: everything learns.
-        frozen: nothing learns, everything is in evaluation mode.
-        ft-embed-affine: the head from the embedding layer on learns; everything before it is frozen.
+    Train modes (:meth:`set_train_mode`); what is frozen gets no gradient and stays in evaluation mode:
+        full: everything learns, adapters too.
+        frozen: nothing learns.
+        ft-embed-affine: the head from the embedding layer on learns.
         ft-xvector: the x-vector learns; encoder and fusion are frozen.
         hf-feats-frozen: fusion and x-vector learn; the encoder is frozen.
+        ft-xvector-nograd, hf-feats-frozen-nograd: the same, and in training no graph is kept of what is frozen in front, so that no
+            gradient reaches the waveform either.
+        hf-feat-extractor-frozen: everything learns but the encoder's feature extractor.
+        hf-lora: of the encoder only the adapters learn; its dropout and masks are on, the statistics of batch norms do not move.
+        hf-all-bias-lora, hf-lora-with-bias: also its biases, or those of the layers that have an adapter.
 
     Args:
         hf_feats: configuration of the encoder, with ``class_name`` unless the subclass fixes it.
@@ -64,7 +65,6 @@ class HFWav2XVector(WaveformXVector):
     """
 
     nested_configs: ClassVar[Mapping[str, Any]] = {"feat_fuser": FeatFuserMVN}
-    valid_train_modes: ClassVar[Sequence[str]] = ("full", "frozen", "ft-embed-affine", "ft-xvector", "hf-feats-frozen")
     hf_feats_class: ClassVar[type[HFWav2VecBase] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -90,6 +90,7 @@ class HFWav2XVector(WaveformXVector):
         self.xvector = xvector
         self._check_in_feats(self.feat_fuser.num_feats, "feat_fuser")
         self._update_config(hf_feats=self.hf_feats, feat_fuser=self.feat_fuser, xvector=self.xvector)
+        self._renew_train_mode()
 
     # building
 
@@ -135,11 +136,6 @@ class HFWav2XVector(WaveformXVector):
                 f"feat_fuser takes {fuser.num_feats} layers of {fuser.feat_dim} features, the encoder gives {most} of {size}"
             )
 
-    @property
-    def _takes_last(self) -> bool:
-        """Whether the frames are the encoder's own output, at the frame rate of its adapter if it has one."""
-        return self.feat_fuser.feat_fuser.fuser_type == "last"
-
     def _complete_xvector(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """``config`` with the size of the frames where it is missing."""
         return fill_in_feats(self._xvector_class(config), config, self.feat_fuser.num_feats)
@@ -175,7 +171,16 @@ class HFWav2XVector(WaveformXVector):
 
     @property
     def _min_chunk_frames(self) -> int:
+        # the shortest chunk of the x-vector does not matter: chunk_length is that of the pretrained encoder
         return 1
+
+    def check_extraction(self, chunk_length: float = 0, embed_layer: int | None = None) -> int | None:
+        """See :meth:`WaveformXVector.check_extraction`; ``chunk_length`` is the ``hf_chunk_length`` of :meth:`extract_embed`."""
+        hop = self.hf_feats.hop_samples
+        if chunk_length > 0 and int(chunk_length * self.sample_frequency) < hop:
+            seconds = hop / self.sample_frequency
+            raise ValueError(f"chunk_length is {chunk_length} s, this model needs at least {seconds:g} s, or 0")
+        return super().check_extraction(chunk_length, embed_layer)
 
     # computing
 
@@ -206,18 +211,20 @@ class HFWav2XVector(WaveformXVector):
         self._check_seconds("hf_chunk_length", chunk_length)
         count = self.hf_feats.num_hidden_layers + 1
         wanted = None if layers is None else [check_layer(layer, count, "return_feat_layers") for layer in layers]
-        output = self.hf_feats(
-            x,
-            None if padding is None else padding.lengths,
-            return_hidden_states=wanted is not None or not self._takes_last,
-            chunk_length=chunk_length,
-        )
+        with self._graph(self._mode.encoder == "none"):
+            output = self.hf_feats(
+                x,
+                None if padding is None else padding.lengths,
+                return_hidden_states=wanted is not None or not self._takes_last,
+                chunk_length=chunk_length,
+            )
         h_feats = None if wanted is None else [output.hidden_states[layer].transpose(1, 2) for layer in wanted]
         if self._takes_last:
-            feats, lengths = self.feat_fuser([output.last_hidden_state], output.last_lengths)
+            states, lengths = [output.last_hidden_state], output.last_lengths
         else:
-            states = output.hidden_states[-self.feat_fuser.feat_fuser.num_feats :]
-            feats, lengths = self.feat_fuser(states, output.lengths)
+            states, lengths = output.hidden_states[-self.feat_fuser.feat_fuser.num_feats :], output.lengths
+        with self._graph(not self._mode.fuser):
+            feats, lengths = self.feat_fuser(states, lengths)
         feats = feats if self.feat_fuser.trans else feats.transpose(1, 2)
         return HFFeats(feats, h_feats, lengths, output.lengths)
 
@@ -316,25 +323,6 @@ class HFWav2XVector(WaveformXVector):
             embed_layer=embed_layer,
             detach_chunks=detach_chunks,
         )
-
-    # train modes
-
-    def frozen_modules(self, mode: str) -> list[nn.Module]:
-        """The parts that ``mode`` freezes."""
-        if mode == "frozen":
-            return [self]
-        if mode == "hf-feats-frozen":
-            return [self.hf_feats]
-        if mode == "ft-xvector":
-            return [self.hf_feats, self.feat_fuser]
-        if mode == "ft-embed-affine":
-            return [self.hf_feats, self.feat_fuser, *self.xvector.frozen_modules(mode)]
-        return []
-
-    def set_train_mode(self, mode: str) -> None:
-        """See the class; also :meth:`HyperTorchModel.set_train_mode`."""
-        super().set_train_mode(mode)
-        self.xvector.set_train_mode(_XVECTOR_MODES.get(mode, "full"))
 
 
 def fill_in_feats(cls: type[XVector], config: Mapping[str, Any], in_feats: int) -> dict[str, Any]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
 
 from hyperion_lite.core.allocation_budget import AllocationBudget
-from hyperion_lite.core.config import ConfigField, Configurable, config_fields, to_plain
+from hyperion_lite.core.config import ConfigField, config_fields, to_plain
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.core.padding import Padding, check_minimum_length
+from hyperion_lite.tpm.hf.adapted_encoder import AdaptedEncoder
 from hyperion_lite.tpm.hf.length_groups import group_by_length, largest_padded_share
+from hyperion_lite.tpm.hf.lora import LoRASettings
 from hyperion_lite.tpm.hf.model_building import architecture_of, build_model
 from hyperion_lite.tpm.hf.outputs import Encoded, HFFeatsOutput, join_groups
+from hyperion_lite.tpm.hf.param_groups import encoder_param_groups
 from hyperion_lite.tpm.hf.pretrained import Pretrained, open_pretrained
 from hyperion_lite.tpm.hf.weights import encoder_state, load_weights
 
 logger = logging.getLogger(__name__)
+
+_E = TypeVar("_E", bound="HFWav2VecBase")
 
 WeightDtype = Literal["float32", "float16", "bfloat16", "stored"]
 
@@ -32,7 +36,7 @@ _SPEC_AUGMENT = (
 _USUAL_SAMPLE_FREQUENCY = 16000
 
 
-class HFWav2VecBase(Configurable, Freezable):
+class HFWav2VecBase(AdaptedEncoder):
     """Base class of the Hugging Face encoders: waveform to hidden states.
 
     ``hf_model`` holds the tensors, under the names they have in transformers; its parts are driven from here, so that the results are the
@@ -56,12 +60,14 @@ class HFWav2VecBase(Configurable, Freezable):
         sample_frequency: of the waveforms, Hz.
         feat_extract_lr: learning rate of the feature extractor; ``None`` for the optimizer's.
         encoder_lr: learning rate of the rest of the encoder; ``None`` for the optimizer's.
-        use_lora: add low-rank adapters.
-        lora_components: names of the linear layers that get one; ``None`` for q_proj and v_proj.
+        use_lora: add low-rank adapters, which needs peft.
+        lora_components: names of the linear layers that get one, or the ends of their dotted names; ``None`` for the projections of
+            queries and values.
         lora_rank: rank of the adapters.
         lora_alpha: their outputs are scaled by it over the rank.
         lora_dropout: dropout at their input.
-        lora_merge_weights: fold adapters into the weights for inference.
+        lora_merge_weights: kept for files of the original toolkit. The weights never hold the adapters, whatever the mode;
+            :meth:`merge_lora` adds them.
         bias_weight_decay: weight decay of biases and other one-dimensional parameters; ``None`` for the optimizer's.
         feature_processor: settings of the feature processor that the model was trained with (``preprocessor_config.json``); read from the
             pretrained model if not given.
@@ -107,7 +113,7 @@ class HFWav2VecBase(Configurable, Freezable):
         use_lora: bool = False,
         lora_components: list[str] | None = None,
         lora_rank: int = 4,
-        lora_alpha: int = 1,
+        lora_alpha: float = 1,
         lora_dropout: float = 0.0,
         lora_merge_weights: bool = True,
         bias_weight_decay: float | None = None,
@@ -137,10 +143,13 @@ class HFWav2VecBase(Configurable, Freezable):
         self._read_processor(feature_processor, normalize_input, sample_frequency)
         self.architecture = resolved
         self._build(source, weight_dtype)
+        components = list(self.default_lora_components) if lora_components is None else lora_components
+        if use_lora:
+            self.add_lora(LoRASettings(tuple(components), lora_rank, lora_alpha, lora_dropout))
         self._update_config(
             **resolved,
             ignore_pretrained=True,
-            lora_components=["q_proj", "v_proj"] if lora_components is None else lora_components,
+            lora_components=components,
             feature_processor=self.feature_processor,
             normalize_input=self.normalize_input,
             sample_frequency=self.sample_frequency,
@@ -262,29 +271,32 @@ class HFWav2VecBase(Configurable, Freezable):
         """Parameters that are never trained: no output depends on them with the present settings, or the model keeps them as they are."""
         return []
 
+    @property
+    def _masks_frames(self) -> bool:
+        """Whether spans are masked now: what makes the frames has to be in training, not frozen."""
+        if not (self.training and self.architecture["apply_spec_augment"]):
+            return False
+        makers = (*self.feature_extractor_modules(), *self.projection_modules())
+        return any(maker.training for maker in makers if any(True for _ in maker.parameters()))
+
+    def last_state_modules(self) -> list[nn.Module]:
+        """The parts that only the last hidden state depends on."""
+        return []
+
+    def unfreeze(self: _E) -> _E:
+        """Undo :meth:`freeze`; the fixed parameters stay."""
+        super().unfreeze()
+        for parameter in self.fixed_parameters():
+            parameter.requires_grad_(False)
+        return self
+
     def trainable_param_groups(self) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: feature extractor and encoder, each with its own learning rate if it has one.
 
         With a ``bias_weight_decay``, biases and other one-dimensional parameters stand in groups of their own.
         """
-        front = {id(p) for module in self.feature_extractor_modules() for p in module.parameters()}
-        groups: list[dict[str, Any]] = []
-        for in_front, rate in ((True, self.feat_extract_lr), (False, self.encoder_lr)):
-            for is_bias in (False, True):
-                chosen = [
-                    p
-                    for p in self.parameters()
-                    if p.requires_grad and (id(p) in front) == in_front and self._decays_apart(p) == is_bias
-                ]
-                options: dict[str, Any] = {} if rate is None else {"lr": rate}
-                if is_bias:
-                    options["weight_decay"] = self.bias_weight_decay
-                if chosen:
-                    groups.append({"params": chosen, **options})
-        return groups
-
-    def _decays_apart(self, parameter: nn.Parameter) -> bool:
-        return self.bias_weight_decay is not None and parameter.dim() <= 1
+        front, rates = self.feature_extractor_modules(), (self.feat_extract_lr, self.encoder_lr)
+        return encoder_param_groups(self, front, *rates, self.bias_weight_decay)
 
     # computation
 
@@ -364,7 +376,7 @@ class HFWav2VecBase(Configurable, Freezable):
     ) -> Encoded:
         sizes = [lengths[i] for i in group]
         longest = max(sizes)
-        if len(group) < x.size(0):
+        if group != list(range(x.size(0))):
             x = x[group[0] : group[0] + 1] if len(group) == 1 else x[torch.tensor(group, device=x.device)]
         x = x[:, :longest]
         padding = None

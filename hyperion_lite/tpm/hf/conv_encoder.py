@@ -155,6 +155,9 @@ class HFConvEncoder(HFWav2VecBase):
         parts = [model.encoder.layer_norm] if self.architecture["do_stable_layer_norm"] else []
         return parts if self._adapter is None else [*parts, self._adapter]
 
+    def last_state_modules(self) -> list[nn.Module]:
+        return [] if self._adapter is None else [self._adapter]
+
     def fixed_parameters(self) -> list[nn.Parameter]:
         embedding = getattr(self.hf_model, "masked_spec_embed", None)
         masked = self.architecture["apply_spec_augment"] and self.architecture["mask_time_prob"] > 0
@@ -181,7 +184,7 @@ class HFConvEncoder(HFWav2VecBase):
         model: Any = self.hf_model
         projected = model.feature_projection(features.transpose(1, 2))
         x = projected[0] if isinstance(projected, tuple) else projected
-        if self.training and self.architecture["apply_spec_augment"]:
+        if self._masks_frames:
             x = mask_spans(x, padding, self.architecture, getattr(model, "masked_spec_embed", 0.0))
         return x if padding is None else padding.fill(x, dim=1)
 

@@ -62,6 +62,7 @@ class HFWav2Vec2Bert(HFWav2VecBase):
     Reference: Seamless Communication, "Seamless: multilingual expressive and streaming speech translation", 2023.
     """
 
+    default_lora_components = ("linear_q", "linear_v")
     model_type = "wav2vec2-bert"
     transformers_classes = (
         "wav2vec2_bert.configuration_wav2vec2_bert:Wav2Vec2BertConfig",
@@ -171,6 +172,9 @@ class HFWav2Vec2Bert(HFWav2VecBase):
         model: Any = self.hf_model
         return [part for part in (model.intermediate_ffn, model.adapter) if part is not None]
 
+    def last_state_modules(self) -> list[nn.Module]:
+        return self.output_modules()
+
     def fixed_parameters(self) -> list[nn.Parameter]:
         embedding = getattr(self.hf_model, "masked_spec_embed", None)
         masked = self.architecture["apply_spec_augment"] and self.architecture["mask_time_prob"] > 0
@@ -200,7 +204,7 @@ class HFWav2Vec2Bert(HFWav2VecBase):
         model: Any = self.hf_model
         features, padding = self.fbank(x, padding)
         x, _ = model.feature_projection(features.to(model.feature_projection.projection.weight.dtype))
-        if self.training and self.architecture["apply_spec_augment"]:
+        if self._masks_frames:
             x = mask_spans(x, padding, self.architecture, getattr(model, "masked_spec_embed", 0.0))
         x = x if padding is None else padding.fill(x, dim=1)
         return model.encoder.dropout(x), padding

@@ -238,7 +238,7 @@ class HFWhisperEncoder(HFWav2VecBase):
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
         model: Any = self.hf_model
         mel = self.log_mel(windows)
-        if self.training and self.architecture["apply_spec_augment"]:
+        if self._masks_frames:
             filled = Padding(torch.tensor([-(-size // self.log_mel.hop) for size in sizes]), mel.size(2))
             mel = mask_spans(mel.transpose(1, 2), filled, self.architecture, 0.0).transpose(1, 2)
         x = F.gelu(model.conv1(mel.to(model.conv1.weight.dtype)))
