@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.errors import ModelFileError
-from hyperion_lite.serialization.lora_names import match_adapters
+from hyperion_lite.serialization.lora_names import loralib_name, match_adapters
 from hyperion_lite.serialization.names import match_weight_norm, match_wrappers
 
 _MOST_NAMES = 20
 
 
 def optional_names(model: nn.Module) -> set[str]:
-    """Tensors that a file may lack: those that a module lists in ``optional_state_keys`` (tables it computes, counters)."""
+    """Tensors that a file may lack, or have in vain: those that a module lists in ``optional_state_keys`` (tables it computes, counters)."""
     names: set[str] = set()
     for prefix, module in model.named_modules():
         lead = f"{prefix}." if prefix else ""
@@ -49,9 +49,10 @@ def load_state(
     tied = tied or {}
     state = match_adapters(match_wrappers(state, targets), targets)
     stored = match_weight_norm({**state, **{a: state[b] for a, b in tied.items() if b in state}}, targets)
-    optional = optional_names(model)
-    missing = [name for name in targets if name not in stored and name not in optional]
-    unexpected = [name for name in stored if name not in targets]
+    # a part with adapters is wrapped, which changes names
+    optional = {loralib_name(name) for name in optional_names(model)}
+    missing = [name for name in targets if name not in stored and loralib_name(name) not in optional]
+    unexpected = [name for name in stored if name not in targets and loralib_name(name) not in optional]
     shapes = [
         f"{name}: the file has {tuple(stored[name].shape)}, the model needs {tuple(target.shape)}"
         for name, target in targets.items()
