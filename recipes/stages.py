@@ -24,10 +24,11 @@ TRAIN = Path(__file__).resolve().parent / "train.py"
 
 
 def run(*arguments: object, ranks: int = 1) -> float:
-    """Run a command of the package, ``train`` with ``ranks`` processes; seconds that it took. A failure ends the recipe."""
+    """Run a command of the package, training with ``ranks`` processes; seconds that it took. A failure ends the recipe."""
     texts = [str(argument) for argument in arguments]
-    if texts[0] == "train" and ranks > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", str(TRAIN)]
+    if texts[0] in ("train", "finetune") and ranks > 1:
+        script = str(TRAIN.with_name(f"{texts[0]}.py"))
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", script]
         command = [sys.executable, *launcher, *texts[1:]]
     else:
         command = [sys.executable, "-m", "hyperion_lite", *texts]
@@ -63,6 +64,34 @@ def stage_argument(parser: argparse.ArgumentParser, stages: Sequence[str]) -> No
 def overrides(settings: Sequence[str]) -> list[str]:
     """``KEY=VALUE`` settings as options of the train command."""
     return [f"--{setting}" for setting in settings]
+
+
+def made_up_utterances(folder: Path) -> list[dict[str, str]]:
+    """Write utterances of six made-up voices of two sources below ``folder``; their rows as ``dataset_of`` takes them, with ``split``."""
+    import soundfile
+
+    from hyperion_lite.data.synthetic_voices import make_voice, synthesise
+
+    rows = []
+    for voice in range(6):
+        for number in range(8):
+            split = "train" if number < 5 else "heldout"
+            label = f"source{voice % 2}-voice{voice}"
+            path = Path("audio") / f"{split}-{label}-{number}.wav"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(folder / path, synthesise(make_voice(voice), 2.5, 16000, number), 16000)
+            rows.append(
+                {"id": path.stem, "speaker": label, "storage_path": str(path), "split": split, "duration": "2.5"}
+            )
+    return rows
+
+
+def first_of_each(rows: Sequence[Mapping[str, str]], count: int) -> list[str]:
+    """Ids of the first ``count`` utterances of each speaker."""
+    ids: dict[str, list[str]] = {}
+    for row in rows:
+        ids.setdefault(row["speaker"], []).append(row["id"])
+    return [id for members in ids.values() for id in members[:count]]
 
 
 def source_of(label: str) -> str:

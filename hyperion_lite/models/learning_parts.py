@@ -85,6 +85,10 @@ class LearningParts(Configurable, Freezable):
         self.requires_grad_(True)
         for part in self._parts_without_influence():
             part.requires_grad_(False)
+        for module in self.modules():
+            # of Hugging Face encoders, for the same reason
+            for parameter in getattr(module, "fixed_parameters", list)():
+                parameter.requires_grad_(False)
         for frozen in self.frozen_modules(mode):
             frozen.requires_grad_(False)
             _stay_in_eval(frozen)
@@ -180,8 +184,8 @@ class LearningParts(Configurable, Freezable):
         """Parameter groups for an optimizer.
 
         One group; or, with a ``bias_weight_decay`` in the configuration, two: biases and all other one-dimensional parameters
-        (normalisation) get that weight decay, the rest the optimizer's. Parameters with a learning rate of their own (``parameter_rates``
-        of a part of the model: parameters and their ``lr``) make further groups.
+        (normalisation) get that weight decay, the rest the optimizer's. Parts that have ``trainable_param_groups`` themselves (Hugging Face
+        encoders) decide on the learning rates and weight decays of their parameters.
 
         Args:
             by_layer: one group, or two, for each layer of the encoder, with its distance from the top under ``layer``: 0 for all that is
@@ -192,28 +196,28 @@ class LearningParts(Configurable, Freezable):
         """
         decay = getattr(self, "bias_weight_decay", None)
         depths = self._layers().depths() if by_layer else {}
-        rates = self._parameter_rates()
-        groups: dict[tuple[int, float, bool], dict[str, Any]] = {}
+        own = self._options_of_parts()
+        groups: dict[tuple[int, float, float], dict[str, Any]] = {}
         for name, parameter in self.trainable_named_parameters():
+            options = dict(own.get(id(parameter), {}))
+            if decay is not None and (name.endswith("bias") or parameter.dim() <= 1):
+                options.setdefault("weight_decay", decay)
             layer = depths.get(id(parameter), -1) + 1
-            rate = rates.get(id(parameter))
-            is_bias = decay is not None and (name.endswith("bias") or parameter.dim() <= 1)
-            key = (layer, -1.0 if rate is None else rate, is_bias)
-            if key not in groups:
-                groups[key] = {"params": []}
-                groups[key] |= {"weight_decay": decay} if is_bias else {}
-                groups[key] |= {} if rate is None else {"lr": rate}
-                groups[key] |= {"layer": layer} if by_layer else {}
-            groups[key]["params"].append(parameter)
+            options |= {"layer": layer} if by_layer else {}
+            key = (layer, options.get("lr", -1.0), options.get("weight_decay", -1.0))
+            groups.setdefault(key, {"params": [], **options})["params"].append(parameter)
         return [groups[key] for key in sorted(groups)]
 
-    def _parameter_rates(self) -> dict[int, float]:
-        rates: dict[int, float] = {}
+    def _options_of_parts(self) -> dict[int, dict[str, Any]]:
+        """``id`` of parameters of parts that make groups of their own -> options of their group."""
+        options: dict[int, dict[str, Any]] = {}
         for module in self.modules():
-            own: Any = getattr(module, "parameter_rates", None)
-            if own is not None:
-                rates |= {id(p): rate for parameters, rate in own() for p in parameters}
-        return rates
+            own: Any = getattr(module, "trainable_param_groups", None)
+            if own is not None and not isinstance(module, LearningParts):
+                for group in own():
+                    rest = {key: value for key, value in group.items() if key != "params"}
+                    options |= {id(p): rest for p in group["params"]}
+        return options
 
     def parameter_summary(self, verbose: bool = False) -> ParameterSummary:
         """Numbers of elements; ``verbose`` logs them too."""

@@ -25,25 +25,24 @@ def trained_model(options: Mapping[str, Any], class_ids: Sequence[str]) -> tuple
     Prototypes of speakers that the model knows by id are kept, the others begin at random.
 
     Args:
-        options: ``path``, ``model_name``, ``classes_file``, ``rebuild_output``, ``reinit_output`` and ``change``.
+        options: ``path``, ``model_name``, ``classes_file``, ``rebuild_output``, ``allow_random_output`` and ``change``.
         class_ids: ids of the training data in index order.
 
     Returns:
         The model, and what happened to its classes.
 
     Raises:
-        ConfigError: the whole output layer would begin at random, and ``reinit_output`` does not say so; or wrong options.
+        ConfigError: the whole output layer would begin at random, and ``allow_random_output`` does not say so; or wrong options.
         FileNotFoundError: no such model or table.
     """
     model: Any = HyperTorchModel.auto_load(options["path"], model_name=options["model_name"])
     old = _old_ids(model, options.get("classes_file"))
     ids = list(class_ids)
     is_dino = getattr(model, "head_type", getattr(getattr(model, "xvector", None), "head_type", "")) == "dino"
-    if options.get("reinit_output"):
-        report = _reinitialised(model, old, ids)
-    elif is_dino or not set(old or ()) & set(ids):
+    knows_some = not is_dino and bool(set(old or ()) & set(ids))
+    if not knows_some and not options.get("allow_random_output"):
         raise ConfigError(_refusal(model, options["path"], is_dino, old, ids))
-    elif old == ids and not options["rebuild_output"]:
+    if knows_some and old == ids and not options["rebuild_output"]:
         model.class_names = ids
         report = RebuildReport(tuple(ids), (), (), len(ids))
     else:
@@ -92,14 +91,8 @@ def read_ids(path: str) -> list[str]:
     return ids
 
 
-def _reinitialised(model: Any, old: Sequence[str] | None, ids: list[str]) -> RebuildReport:
-    model.class_names = None
-    model.rebuild_output_layer(class_names=ids)
-    return RebuildReport((), tuple(ids), tuple(i for i in old or () if i not in set(ids)), len(ids))
-
-
 def _refusal(model: Any, path: str, is_dino: bool, old: Sequence[str] | None, ids: Sequence[str]) -> str:
-    end = "say finetune.reinit_output=true to train with a new output layer that begins at random"
+    end = "say finetune.allow_random_output=true to begin with a random output layer"
     if is_dino:
         return f"{path} has a DINO head, whose prototypes are no speakers; {end}"
     if old is None:

@@ -152,10 +152,10 @@ def _add_finetune(parser: ArgumentParser, cls: Any) -> None:
         help="ids of the model's classes in index order, for a model file without: a table with a column id, or one id a line",
     )
     parser.add_argument(
-        "--finetune.reinit_output",
+        "--finetune.allow_random_output",
         type=bool,
         default=False,
-        help="begin with a random prototype for every speaker; needed where the model knows none of the speakers",
+        help="begin with a random output layer where the model knows none of the speakers; without this such a run is refused",
     )
     cls.add_finetune_args(parser, "finetune.change")
 

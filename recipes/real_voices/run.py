@@ -40,7 +40,7 @@ class Recipe:
     def prepare(self) -> None:
         """Corpus, data sets, trial lists."""
         if self.smoke:
-            rows, rate = self._made_up_voices(), 16000
+            rows, rate = stages.made_up_utterances(self.data), 16000
         else:
             from corpus import SAMPLE_FREQ, build_corpus, fetch
 
@@ -58,28 +58,10 @@ class Recipe:
         for source, key in stages.trials_by_source(dataset.segments).items():
             key.save(self.data / f"trials_{source}.csv")
         # a part of the held-out clips, to watch the training
-        val = dataset.filter(ids=_first_of_each(chosen, 6))
+        val = dataset.filter(ids=stages.first_of_each(chosen, 6))
         val.save(self.data / "val")
         watched = list(stages.trials_by_source(val.segments).values())
         stages.joined(watched, 4000).save(self.data / "trials_val.csv")
-
-    def _made_up_voices(self) -> list[dict[str, str]]:
-        import soundfile
-
-        from hyperion_lite.data.synthetic_voices import make_voice, synthesise
-
-        rows = []
-        for voice in range(6):
-            for number in range(8):
-                split = "train" if number < 5 else "heldout"
-                label = f"source{voice % 2}-voice{voice}"
-                path = Path("audio") / f"{split}-{label}-{number}.wav"
-                (self.data / path).parent.mkdir(parents=True, exist_ok=True)
-                soundfile.write(self.data / path, synthesise(make_voice(voice), 2.5, 16000, number), 16000)
-                rows.append(
-                    {"id": path.stem, "speaker": label, "storage_path": str(path), "split": split, "duration": "2.5"}
-                )
-        return rows
 
     def _data_options(self) -> list[str]:
         return [
@@ -132,14 +114,6 @@ class Recipe:
         table = stages.result_table(results, keys)
         (self.exp / "results.md").write_text(table, encoding="utf-8")
         print(table)
-
-
-def _first_of_each(rows: list[dict[str, str]], count: int) -> list[str]:
-    """Ids of the first ``count`` utterances of each speaker."""
-    ids: dict[str, list[str]] = {}
-    for row in rows:
-        ids.setdefault(row["speaker"], []).append(row["id"])
-    return [id for members in ids.values() for id in members[:count]]
 
 
 def main() -> None:

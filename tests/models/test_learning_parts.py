@@ -120,7 +120,7 @@ def test_biases_and_rates_of_parts_make_groups_of_their_own() -> None:
     model = build("wav2-ecapa")
     model.xvector.bias_weight_decay = 0.01
     encoder = model.xvector.encoder_net
-    encoder.parameter_rates = lambda: [(list(encoder.in_block.parameters()), 1e-5)]
+    encoder.trainable_param_groups = lambda: [{"params": list(encoder.in_block.parameters()), "lr": 1e-5}]
     groups = model.trainable_param_groups(by_layer=True)
     assert sum(len(g["params"]) for g in groups) == len(list(model.parameters()))
     optimizer = OptimizerFactory.create(groups, lr=0.1, weight_decay=0.2, layer_decay=0.5)
