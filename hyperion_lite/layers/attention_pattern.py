@@ -173,12 +173,7 @@ class AttentionPlan:
         self.padding = padding
         blocks = [pattern.blocks(length) for length in positions.item_lengths]
         self.is_dense = all(part.count == 1 for part in blocks)
-        self._layout: tuple[AttentionPattern, list[Blocks], int, torch.device] = (
-            pattern,
-            blocks,
-            positions.start,
-            device,
-        )
+        self._layout = (pattern, blocks, positions, device)
 
     @cached_property
     def key_mask(self) -> torch.Tensor | None:
@@ -188,9 +183,10 @@ class AttentionPlan:
     @cached_property
     def blocks(self) -> BlockLayout:
         """The arrangement in blocks."""
-        pattern, blocks, start, device = self._layout
-        valid = [self.num_frames] * len(blocks) if self.padding is None else self.padding.host_lengths
-        return BlockLayout(pattern, blocks, valid, start, self.num_frames, device)
+        pattern, blocks, positions, device = self._layout
+        # known here without waiting for the device: an item ends where it ends, or with the window
+        valid = [min(length - positions.start, self.num_frames) for length in positions.item_lengths]
+        return BlockLayout(pattern, blocks, valid, positions.start, self.num_frames, device)
 
 
 class BlockLayout:
@@ -226,14 +222,18 @@ class BlockLayout:
         first = [start // part.size for part in blocks]
         most = max((start + n - 1) // part.size + 1 - f for part, n, f in zip(blocks, valid, first, strict=True))
 
-        def column(values: Sequence[int]) -> torch.Tensor:
-            return torch.tensor(values, device=device).view(-1, 1, 1)
+        sizes = torch.tensor([part.size for part in blocks])
+        leads, widths = pattern.key_span(sizes)
+        # sizes of axes come from the host, so that it does not wait for the device
+        row = torch.arange(int(sizes.max()), device=device).view(1, 1, -1)
+        place = torch.arange(int(widths.max()), device=device).view(1, 1, -1)
 
-        size, count, end = column([b.size for b in blocks]), column([b.count for b in blocks]), column(valid) + start
-        lead, width = pattern.key_span(size)
+        def column(values: Sequence[int] | torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(values).to(device).view(-1, 1, 1)
+
+        size, lead, width = column(sizes), column(leads), column(widths)
+        count, end = column([part.count for part in blocks]), column(valid) + start
         begin = (column(first) + torch.arange(most, device=device).view(1, -1, 1)) * size
-        row = torch.arange(int(size.max()), device=device).view(1, 1, -1)
-        place = torch.arange(int(width.max()), device=device).view(1, 1, -1)
         i, j = begin + row, begin - lead + place
         is_query = (row < size) & (i >= start) & (i < end)
         is_key = (place < width) & (j >= start) & (j < end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -62,8 +62,6 @@ class ConformerEncoderV1(ConvEncoder):
     Raises:
         ValueError: arguments that do not fit together; says which and why.
     """
-
-    own_config_keys: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -145,7 +143,8 @@ class ConformerEncoderV1(ConvEncoder):
         init_conv_weights(self)
 
     def _blocks(self) -> list[ConformerBlock]:
-        return [block for block in self.blocks if isinstance(block, ConformerBlock)]
+        # no look at their classes: a block may be wrapped (compiled, sharded)
+        return cast("list[ConformerBlock]", list(self.blocks))
 
     def _time_convs(self) -> list[tuple[int, int, int]]:
         """Kernel size, stride and padding of what changes the resolution."""
