@@ -79,7 +79,6 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name -> (class, keys of the transformers configuration)."""
 
 CONV_ENCODERS = [name for name, (cls, _) in ENCODERS.items() if cls in ("HFWav2Vec2", "HFHubert", "HFWavLM")]
-SAMPLES = 4000
 
 
 def encoder_class(name: str) -> type[HFWav2VecBase]:
@@ -132,7 +131,7 @@ def make_encoder(name: str, **options: Any) -> HFWav2VecBase:
     fields = cls.architecture_fields()
     settings = {key: value for key, value in ENCODERS[name][1].items() if key in fields}
     config = {"layer_norm_eps": 1e-5, **settings} if "layer_norm_eps" in fields else settings
-    encoder = cls(ignore_pretrained=True, **config, **options)
+    encoder = cls(ignore_pretrained=True, **{**config, **options})
     state = make_original(name).state_dict()
     if "whisper" in name:
         state = {key.removeprefix("encoder."): v for key, v in state.items() if key.startswith("encoder.")}
@@ -146,5 +145,5 @@ def waveforms(*lengths: int, seed: int = 0, fill: float = 0.0) -> torch.Tensor:
     batch = torch.full((len(lengths), max(lengths)), fill)
     for row, length in zip(batch, lengths, strict=True):
         wave = torch.randn(length, generator=generator).cumsum(0)
-        row[:length] = 0.1 * wave / wave.std().clamp(min=1e-3) + 0.05
+        row[:length] = 0.1 * wave / wave.std(correction=0).clamp(min=1e-3) + 0.05
     return batch
