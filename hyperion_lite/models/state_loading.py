@@ -15,7 +15,7 @@ _MOST_NAMES = 20
 
 
 def optional_names(model: nn.Module) -> set[str]:
-    """Tensors that a file may lack, or have in vain: those that a module lists in ``optional_state_keys`` (tables it computes, counters)."""
+    """Tensors that a file may lack, or have in vain: the ``optional_state_keys`` of modules (tables they compute, counters)."""
     names: set[str] = set()
     for prefix, module in model.named_modules():
         lead = f"{prefix}." if prefix else ""

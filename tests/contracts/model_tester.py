@@ -153,6 +153,7 @@ class ModelTester:
             model.set_train_mode(mode)
             assert model.train() is model
             frozen = {id(p) for m in model.frozen_modules(mode) for p in m.parameters()}
+            frozen |= {id(p) for m in model.modules() for p in getattr(m, "fixed_parameters", list)()}
             for parameter in model.parameters():
                 assert parameter.requires_grad == (id(parameter) not in frozen)
             buffers = {k: b.clone() for m in model.frozen_modules(mode) for k, b in m.named_buffers()}

@@ -53,11 +53,8 @@ class HFWav2MHFAXVector(HFWav2XVector, abstract=True):
 
     def _complete_xvector(self, config: Mapping[str, Any]) -> dict[str, Any]:
         complete = super()._complete_xvector(config)
-        pool = complete.get("pool_net", "mhfa")
-        pool = {"pool_type": pool} if isinstance(pool, str) else {"pool_type": "mhfa", **pool}
-        if pool["pool_type"] == "mhfa":
-            pool["num_layers"] = self.feat_fuser.feat_fuser.num_feats
-        complete["pool_net"] = pool
+        num_layers = self.feat_fuser.feat_fuser.num_feats
+        complete["pool_net"] = MHFAXVector.complete_pooling(complete.get("pool_net", "mhfa"), num_layers)
         return complete
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import shutil
 from collections import OrderedDict
+from importlib import resources
 
 import pytest
 import torch
+import yaml
 
 from hyperion_lite import HFWav2XVector, HyperTorchModel
+from hyperion_lite.core.config import check_config
 from hyperion_lite.core.errors import ConfigError, TooShortError, UnknownClassError
 from hyperion_lite.core.parser import ArgumentParser
 from hyperion_lite.models.registry import find_model_class
+from hyperion_lite.models.wav2xvectors.hf_wav2mhfa_xvector import HFWavLM2MHFAXVector
 from hyperion_lite.models.wav2xvectors.waveform_xvector import WaveformXVector
 from tests.contracts.model_tester import relative_error
 from tests.models.small_hf_models import GROUP_NORM, HF_MODELS, LAYER_NORM, MHFA, RESNET1D, fusion
@@ -191,7 +195,11 @@ class TestConfiguration:
         assert config["xvector"]["in_feats"] == 2 * 16
         assert config["xvector"]["pool_net"]["pool_type"] == "mhfa"
         assert config["xvector"]["pool_net"]["num_layers"] == 2
+        sizes = {key: config["xvector"]["pool_net"][key] for key in ("num_heads", "d_k", "d_v")}
+        assert sizes == {"num_heads": 3, "d_k": 6, "d_v": 5}
         other = copy.deepcopy(HF_MODELS["hf-wavlm-mhfa"][1])
+        del other["xvector"]["pool_net"]
+        assert find_model_class("HFWavLM2MHFAXVector")(**other).xvector.pool_net.out_feats(48) == 64 * 128
         other["xvector"]["pool_net"] = "mean+stddev"
         assert find_model_class("HFWavLM2MHFAXVector")(**other).xvector.pool_net.out_feats(48) == 96
 
@@ -243,6 +251,15 @@ class TestConfiguration:
             ["--hf_feats.hidden_size", "16", "--xvector.num_classes", "3", "--xvector.pool_net.num_heads", "4"]
         )
         assert parsed.hf_feats.hidden_size == 16 and "feat_fuser" not in parsed
+
+    def test_the_ready_configuration_is_one(self):
+        path = resources.files("hyperion_lite") / "configs" / "wavlm_mhfa.yaml"
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))["model"]
+        checked = check_config(HFWavLM2MHFAXVector, {**config, "xvector": {**config["xvector"], "num_classes": 5}})
+        checked["hf_feats"] |= {**GROUP_NORM, "pretrained_model_path": None}
+        model = HFWavLM2MHFAXVector(**checked)
+        rates = {group.get("lr") for group in model.trainable_param_groups()}
+        assert rates == {None, 1e-5, 0.0} and model.embed_dim == 256
 
 
 class TestFiles:
