@@ -6,12 +6,19 @@ import json
 
 import numpy as np
 import pytest
+import soundfile as sf
 import torch
 
 from hyperion_lite import HyperTorchModel
+from hyperion_lite.cli.main import main
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.extraction.embedding_files import read_embeddings
+from hyperion_lite.models.registry import find_model_class
+from hyperion_lite.serialization.lora_names import spell_adapters_as_loralib
 from tests.contracts.model_tester import relative_error
 from tests.helpers import shared_path
+from tests.models.small_hf_models import GROUP_NORM, RESNET1D, fusion
+from tests.models.small_hf_models import model as model_config
 
 FILES = {
     "hf_wav2vec2": {},
@@ -88,3 +95,67 @@ def test_without_a_word_adapters_are_taken_as_not_folded_and_the_caller_is_warne
     assert relative_error(model.extract_embed(arrays["x"]), arrays["embed"]) <= TOLERANCE
     with pytest.raises(ConfigError, match="no adapters"):
         load("hf_wavlm", lora_merged=True)
+
+
+@pytest.mark.parametrize("old", ["last", "weighted-avg", "linear", "cat"])
+@pytest.mark.parametrize("start", [0, 1])
+@torch.no_grad()
+def test_files_with_the_old_fusion_key(old, start, tmp_path):
+    """Such files name the fusion at the top level, its tensors without the two outer parts, and have no bias in ``cat``."""
+    options = {"proj_bias": False} if old == "cat" else {}
+    config = model_config({**GROUP_NORM, "drop_layers_gt": 2}, fusion(old, **options), RESNET1D, start)
+    torch.manual_seed(0)
+    model = find_model_class("HFHubert2ResNet1dXVector")(**config).eval()
+    stored = model.get_config()
+    del stored["feat_fuser"]
+    stored["feat_fusion_method"] = old
+    state = {
+        name.replace("feat_fuser.feat_fuser.feat_fuser", "feat_fuser")
+        .replace("parametrizations.weight.original0", "weight_g")
+        .replace("parametrizations.weight.original1", "weight_v"): value
+        for name, value in model.state_dict().items()
+    }
+    assert not any("feat_fuser.feat_fuser" in name or "parametrizations" in name for name in state)
+    torch.save({"model_cfg": stored, "model_state_dict": state}, tmp_path / "old.pth")
+    loaded = HyperTorchModel.auto_load(tmp_path / "old.pth")
+    x = torch.randn(1, 6000) * 0.1
+    assert torch.equal(loaded.extract_embed(x), model.extract_embed(x))
+    # files do not say so, but the rules of the release of their time hold
+    assert loaded.get_config()["feat_fuser"]["frontend_rules"] == "legacy"
+
+
+@torch.no_grad()
+def test_trainer_checkpoints_are_taken_as_not_folded_without_a_word(tmp_path, caplog):
+    model, arrays = load("hf_lora_unmerged", lora_merged=False)
+    state = {f"module.{name}": value for name, value in spell_adapters_as_loralib(model.state_dict()).items()}
+    content = {"model_cfg": model.get_config(), "model_state_dict": state, "optimizer_state_dict": {}, "epoch": 1}
+    torch.save(content, tmp_path / "model_ep0001.pth")
+    loaded = HyperTorchModel.auto_load(tmp_path / "model_ep0001.pth")
+    assert relative_error(loaded.extract_embed(arrays["x"]), arrays["embed"]) <= TOLERANCE
+    assert caplog.text == ""
+
+
+def test_extraction_of_a_file_with_folded_adapters(tmp_path):
+    model, arrays = load("hf_lora_merged", lora_merged=True)
+    sf.write(tmp_path / "a.wav", arrays["x"][0].numpy(), 16000, subtype="FLOAT")
+    sf.write(tmp_path / "b.wav", arrays["x"][0, :9000].numpy(), 16000, subtype="FLOAT")
+    path = shared_path("fixtures/hyperion/hf_lora_merged.pth")
+    arguments = [
+        "extract",
+        "--model",
+        str(path),
+        "--input",
+        str(tmp_path),
+        "--quiet",
+        "--lora-merged",
+        "--device",
+        "cpu",
+    ]
+    assert main([*arguments, "--output", str(tmp_path / "out.npz")]) == 0
+    found = read_embeddings(tmp_path / "out.npz")
+    vectors = dict(zip(found.ids, torch.from_numpy(found.vectors), strict=True))
+    assert relative_error(vectors["a"], arrays["embed"][0]) <= TOLERANCE
+    assert relative_error(vectors["b"], model.extract_embed(arrays["x"][:, :9000]).detach()[0]) <= TOLERANCE
+    assert found.policy.frontend_rules == "legacy" and found.policy.model_class == "HFWav2Vec2ResNet1dXVector"
+    assert main([*arguments, "--output", str(tmp_path / "chunks.npz"), "--chunk-length", "0.3"]) == 0
+    assert read_embeddings(tmp_path / "chunks.npz").policy.chunk_length == 0.3
