@@ -57,7 +57,11 @@ def test_the_draws_cover_the_choices():
     drawn = [draw_model(seed, kind)[0] for kind, seed in CASES]
     vectors = [config.get("xvector", config) for config in drawn]
     encoders = [config["resnet_enc"] for config in vectors if "resnet_enc" in config]
+    conformers = [config["encoder"] for config in vectors if "encoder" in config]
     found = {
+        "attention": {(encoder["att_type"], encoder["pos_enc_type"]) for encoder in conformers},
+        "in_layer_type": {encoder["in_layer_type"] for encoder in conformers},
+        "ff_type": {encoder["ff_type"] for encoder in conformers},
         "resb_type": {encoder["resb_type"] for encoder in encoders},
         "pool_type": {config["pool_net"]["pool_type"] for config in vectors},
         "loss_type": {config["loss_type"] for config in vectors},
@@ -67,6 +71,9 @@ def test_the_draws_cover_the_choices():
         "head_type": {config["head_type"] for config in vectors},
     }
     assert {name: len(values) for name, values in found.items() if name != "resnet_type"} == {
+        "attention": 12,
+        "in_layer_type": 5,
+        "ff_type": 3,
         "resb_type": 8,
         "pool_type": 6,
         "loss_type": 4,

@@ -13,6 +13,7 @@ from hyperion_lite import HyperTorchModel
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.models.wav2xvectors.wav2conformer_v1_xvector import Wav2ConformerV1XVector
 from hyperion_lite.models.xvectors.conformer_v1_xvector import ConformerV1XVector
+from hyperion_lite.trainers.gradient_checkpointing import enable_gradient_checkpointing
 from tests.models.small_models import CONFORMERS, build
 from tests.reference.comparing import agree, save, tensors_for
 
@@ -128,3 +129,27 @@ def test_the_class_of_waveforms_fixes_the_class_inside():
     model = build("wav2-conformer-local")
     assert type(model) is Wav2ConformerV1XVector
     assert type(model.xvector) is ConformerV1XVector
+
+
+@pytest.mark.parametrize("name", ["conformer", "conformer-strided", "conformer-local"])
+def test_forgotten_activations_give_the_same_gradients(name):
+    x, lengths = torch.randn(3, 24, 50, generator=torch.Generator().manual_seed(0)), torch.tensor([50, 31, 12])
+    results = []
+    for forget in (False, True):
+        model = build(name).train()
+        if forget:
+            assert enable_gradient_checkpointing(model.encoder_net) == 2
+        torch.manual_seed(1)
+        model(x, lengths).sum().backward()
+        results.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_layers_are_unfrozen_from_the_top():
+    stack = build("conformer-strided").layer_stack()
+    assert [type(layer).__name__ for layer in stack.layers] == ["ConformerBlock", "ConformerBlock"]
+    depths = stack.depths()
+    by_name = {name: depths[id(p)] for name, p in stack.encoder.named_parameters()}
+    assert {depth for name, depth in by_name.items() if name.startswith("in_layer.")} == {2}
+    assert {depth for name, depth in by_name.items() if name.startswith("blocks.0.")} == {1}
+    assert {depth for name, depth in by_name.items() if name.startswith(("blocks.1.", "norm_out."))} == {0}
