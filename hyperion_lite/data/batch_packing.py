@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyperion_lite.data.batch_limits import Limits
+from hyperion_lite.data.lane_cut import LANE, cut_lanes, surest_size
+from hyperion_lite.data.random_order import random_order
 
 _BLOCK = 1 << 17
 
@@ -94,10 +96,13 @@ def _batch_sizes(window: np.ndarray, count: int, remaining: int, limits: Limits)
     return np.maximum(np.where(at_end, size, size // limits.step * limits.step), 1)
 
 
-def pack(order: np.ndarray, lengths: np.ndarray, limits: Limits, training: bool, drop_last: bool) -> Packing:
+def pack(
+    order: np.ndarray, lengths: np.ndarray, limits: Limits, training: bool, drop_last: bool, shuffled: bool = False
+) -> Packing:
     """Leave out items that cannot be placed, cut the others into batches, and settle the last batch.
 
     While training the last batch takes over items of the one before it if it would be smaller than ``limits.smallest`` or two items.
+    Of a ``shuffled`` order some items may change places, and its array be changed.
     """
     dropped: dict[str, int] = {}
     lengths = lengths[order]
@@ -105,7 +110,11 @@ def pack(order: np.ndarray, lengths: np.ndarray, limits: Limits, training: bool,
         fits = lengths <= limits.longest
         dropped[TOO_LONG] = int(len(order) - fits.sum())
         order, lengths = order[fits], lengths[fits]
-    offsets = cut(lengths, limits)
+    if shuffled and limits.length is not None and len(order) >= 4 * LANE and surest_size(lengths, limits) < LANE // 8:
+        offsets = cut_lanes(order, lengths, limits)
+        offsets = np.concatenate([offsets[:-1], offsets[-1] + cut(lengths[offsets[-1] :], limits)])
+    else:
+        offsets = cut(lengths, limits)
     last = np.zeros(len(offsets) - 1, dtype=bool)
     if len(last):
         last[-1] = True
@@ -154,7 +163,7 @@ def pack_in_order(
     lengths: np.ndarray, limits: Limits, rng: np.random.Generator | None, training: bool, drop_last: bool
 ) -> Packing:
     """Batches of the items in random order, or in their own order without ``rng``."""
-    order = np.arange(len(lengths), dtype=np.int32 if len(lengths) < 2**31 else np.int64)
     if rng is not None:
-        rng.shuffle(order)
+        return pack(random_order(rng, len(lengths)), lengths, limits, training, drop_last, shuffled=True)
+    order = np.arange(len(lengths), dtype=np.int32 if len(lengths) < 2**31 else np.int64)
     return pack(order, lengths, limits, training, drop_last)

@@ -107,10 +107,9 @@ class ClassWeightedRandomSegChunkSampler(RandomChunkSampler):
         super().__init__(
             segments, chunks, num_chunks_per_seg_epoch, options, length_name, shuffle, seed, rank, num_replicas
         )
-        usable = np.arange(len(self.lengths)) if self._usable is None else self._usable
         table = self.view.class_table(class_name) if class_info is None else class_info
         self.class_segments = ClassSegments(
-            self.view, table, class_name, usable, self.lengths, weight_mode, weight_exponent, seg_weight_mode
+            self.view, table, class_name, self._usable, self.lengths, weight_mode, weight_exponent, seg_weight_mode
         )
         self._started = False
         self._prototypes: np.ndarray | None = None

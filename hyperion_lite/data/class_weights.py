@@ -28,7 +28,7 @@ class ClassSegments:
         view: the segments.
         class_info: class table with ``class_ids`` and ``weights`` in index order; None for the sorted values of the column.
         class_name: column of the class.
-        usable: numbers of the segments that can be drawn.
+        usable: numbers of the segments that can be drawn; None for all.
         lengths: of all segments.
         weight_mode: ``"custom"``: the weights of the table; ``"uniform"``; ``"data-prior"``: by total length of the segments.
         weight_exponent: applied to the weights; 0 makes them equal.
@@ -43,7 +43,7 @@ class ClassSegments:
         view: SegmentView,
         class_info: Any | None,
         class_name: str,
-        usable: np.ndarray,
+        usable: np.ndarray | None,
         lengths: np.ndarray,
         weight_mode: WeightMode,
         weight_exponent: float,
@@ -51,15 +51,21 @@ class ClassSegments:
     ) -> None:
         codes, categories = view.codes(class_name)
         self.class_ids, table_weights = _class_table(class_info, categories)
-        classes = _to_table_order(codes, categories, self.class_ids, view, class_name)[usable]
-        order = np.argsort(classes, kind="stable")
-        self.segments = usable[order]
+        classes = _to_table_order(codes, categories, self.class_ids, view, class_name)
+        del codes
+        if usable is not None:
+            classes, lengths_of_usable = classes[usable], lengths[usable]
+        else:
+            lengths_of_usable = lengths
+        order = order_by_class(classes, len(self.class_ids))
+        self.segments = order if usable is None else usable[order]
         """Numbers of the usable segments, class by class."""
         self.classes = classes
         self.counts = np.bincount(classes, minlength=len(self.class_ids))
         self.first = np.concatenate([[0], np.cumsum(self.counts)])
-        totals = np.bincount(classes, weights=lengths[usable], minlength=len(self.class_ids))
-        weights = {"custom": table_weights, "uniform": np.ones(len(self.class_ids)), "data-prior": totals}[weight_mode]
+        weights = table_weights if weight_mode == "custom" else np.ones(len(self.class_ids))
+        if weight_mode == "data-prior":
+            weights = np.bincount(classes, weights=lengths_of_usable, minlength=len(self.class_ids))
         self.weights = _power(np.asarray(weights, dtype=np.float64), weight_exponent, self.counts > 0)
         self.cumulative = self._segment_weights(view, lengths, seg_weight_mode)
 
@@ -118,6 +124,19 @@ class ClassSegments:
         return begin + np.argsort(keys, kind="stable")[:count]
 
 
+def order_by_class(classes: np.ndarray, num_classes: int) -> np.ndarray:
+    """Numbers of the segments class by class, in their own order in each class: int32, or int64 for 2**31 segments and more."""
+    if len(classes) >= 2**31:
+        return np.argsort(classes, kind="stable")
+    # sorting numbers is faster than sorting places by them, and takes half the memory
+    keys = classes.astype(np.int64)
+    keys <<= 32
+    keys |= np.arange(len(classes), dtype=np.int32)
+    keys.sort()
+    keys &= 2**32 - 1
+    return keys.astype(np.int32)
+
+
 def _class_table(class_info: Any | None, categories: list[str]) -> tuple[list[str], np.ndarray]:
     if class_info is None:
         return list(categories), np.ones(len(categories))
@@ -134,7 +153,7 @@ def _to_table_order(
     codes: np.ndarray, categories: list[str], class_ids: list[str], view: SegmentView, class_name: str
 ) -> np.ndarray:
     index = {id: number for number, id in enumerate(class_ids)}
-    position = np.array([index.get(category, -1) for category in categories] + [-1], dtype=np.int64)
+    position = np.array([index.get(category, -1) for category in categories] + [-1], dtype=np.int32)
     classes = position[codes]  # code -1 (no class) takes the last entry
     wrong = np.flatnonzero(classes < 0)
     if len(wrong):

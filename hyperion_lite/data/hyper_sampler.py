@@ -48,7 +48,7 @@ from hyperion_lite.data.batch_split import deal
 from hyperion_lite.data.epoch_plan import EpochAccount, EpochPlan, GlobalBatch
 from hyperion_lite.data.keys import ChunkKey, SamplerKey, SegmentKey
 from hyperion_lite.data.rng import item_rng
-from hyperion_lite.data.sampler_state import STATE_VERSION, check_state, config_hash
+from hyperion_lite.data.sampler_state import PLAN_VERSION, STATE_VERSION, check_state, config_hash
 from hyperion_lite.data.segment_view import SegmentView
 
 __all__ = ["EmptySamplerError", "EpochAccount", "HyperSampler"]
@@ -277,7 +277,7 @@ class HyperSampler(Configurable, Sampler[list[SamplerKey]]):
                 "num_segments": len(self.view),
                 "segments": self.view.fingerprint(*self._fingerprint_columns()),
             }
-        return {"sampler": type(self).__name__, **self.get_config(), **self._manifest}
+        return {"sampler": type(self).__name__, "plan_version": PLAN_VERSION, **self.get_config(), **self._manifest}
 
     def _fingerprint_columns(self) -> list[np.ndarray]:
         return [self.lengths]

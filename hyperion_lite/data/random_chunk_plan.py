@@ -10,6 +10,7 @@ import numpy as np
 from hyperion_lite.data.batch_limits import BatchOptions, EmptySamplerError, Limits
 from hyperion_lite.data.chunk_options import ChunkOptions
 from hyperion_lite.data.hyper_sampler import HyperSampler
+from hyperion_lite.data.random_order import flat_numbers
 
 NumChunks = float | Literal["auto"]
 
@@ -72,7 +73,7 @@ class RandomChunkSampler(HyperSampler):
         super().__init__(segments, options, length_name, shuffle, True, seed, rank, num_replicas)
         short = chunks.is_short(self.lengths)
         self._num_short = int(short.sum())
-        self._usable = np.flatnonzero(~short) if self._num_short and chunks.short_policy == "drop" else None
+        self._usable = flat_numbers(~short) if self._num_short and chunks.short_policy == "drop" else None
         if self._usable is not None and not len(self._usable):
             raise EmptySamplerError(
                 f"none of the {len(self.lengths)} segments is as long as min_chunk_length={chunks.minimum} "

@@ -11,6 +11,7 @@ from hyperion_lite.data.batch_split import num_dealt
 from hyperion_lite.data.chunk_options import ChunkOptions, LengthSampling, ShortPolicy, place
 from hyperion_lite.data.epoch_plan import EpochAccount, EpochPlan, GlobalBatch
 from hyperion_lite.data.random_chunk_plan import NumChunks, RandomChunkSampler, chunk_batch_options
+from hyperion_lite.data.random_order import random_order, row_offsets
 
 
 class RandomSegChunkSampler(RandomChunkSampler):
@@ -82,10 +83,9 @@ class _SpreadPlan(EpochPlan):
 
     def __init__(self, sampler: RandomSegChunkSampler, epoch: int, limits: Limits) -> None:
         self.sampler, self.epoch = sampler, epoch
-        self.first = np.concatenate([[0], np.cumsum(sampler.chunks_per_segment(epoch), dtype=np.int64)])
+        self.first = row_offsets(sampler.chunks_per_segment(epoch))
         total = int(self.first[-1])
-        self.order = np.arange(total, dtype=np.int32 if total < 2**31 else np.int64)
-        sampler.rng(epoch, "order").shuffle(self.order)
+        self.order = random_order(sampler.rng(epoch, "order"), total)
         self.chunk_lengths, self.offsets = sampler.draw_batches(epoch, limits, total)
         self.offsets[-1] = total
         self.last = np.zeros(len(self.chunk_lengths), dtype=bool)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 STATE_VERSION = 1
+PLAN_VERSION = 2
+"""Raised whenever equal options make another plan than before: a position in the old one means nothing in the new one."""
 
 
 def config_hash(document: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from hyperion_lite.data.batch_packing import Packing
 from hyperion_lite.data.chunk_options import ChunkOptions, LengthSampling, ShortPolicy
 from hyperion_lite.data.epoch_plan import Items
 from hyperion_lite.data.hyper_sampler import EmptySamplerError
+from hyperion_lite.data.random_order import flat_numbers
 from hyperion_lite.data.sampler_bases import check_base
 from hyperion_lite.data.seg_sampler import SegSampler
 from hyperion_lite.data.segment_cuts import SegmentCuts
@@ -127,7 +128,7 @@ class SegChunkSampler(SegSampler):
         num_short = int(short.sum())
         rng = self.rng(epoch, "cuts") if self.shuffle and chunks.sampling == "uniform" else None
         if num_short and chunks.short_policy == "drop":
-            numbers = np.flatnonzero(~short)
+            numbers = flat_numbers(~short)
             dropped = {"shorter than min_chunk_length": num_short}
             return SegmentCuts(self.lengths[numbers], chunks, rng, numbers, dropped)
         return SegmentCuts(self.lengths, chunks, rng, short=num_short)

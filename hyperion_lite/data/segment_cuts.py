@@ -6,6 +6,7 @@ import numpy as np
 
 from hyperion_lite.data.chunk_options import ChunkOptions
 from hyperion_lite.data.epoch_plan import ItemBatch
+from hyperion_lite.data.random_order import row_offsets
 
 _BLOCK = 1 << 18
 
@@ -37,44 +38,64 @@ class SegmentCuts:
     ) -> None:
         self.segment_lengths, self.chunks, self.numbers = lengths, chunks, numbers
         self.dropped, self.short = dict(dropped or {}), short
-        least = np.maximum(np.ceil(lengths / chunks.maximum - 1e-6), 1)
-        most = np.floor(lengths / chunks.minimum + 1e-6)
-        wanted = np.clip(np.rint(lengths / chunks.average), least, most)
-        count = np.where(least <= most, wanted, least).astype(np.int64)
-        self.first = np.concatenate([[0], np.cumsum(count)])
-        # one number for the begin of each chunk, and one more so that the end of the last can be asked for like any other
-        self.moves = None if rng is None else rng.random(len(self) + 1, dtype=np.float32)
+        self.first = row_offsets(self._counts())
+        # where each cut lies, from -1/2 to 1/2 of the room that it has; the begin of a segment, and the end of the last one, stay
+        self.moves: np.ndarray | None = None
+        if rng is not None:
+            self.moves = rng.random(len(self) + 1, dtype=np.float32)
+            self.moves -= np.float32(0.5)
+            self.moves[self.first] = 0.0
         self.lengths = self._all_lengths()
 
     def __len__(self) -> int:
         return int(self.first[-1])
 
+    def _counts(self) -> np.ndarray:
+        # number of chunks of each segment
+        chunks, counts = self.chunks, np.empty(len(self.segment_lengths), dtype=np.int32)
+        for begin in range(0, len(counts), _BLOCK):
+            lengths = self.segment_lengths[begin : begin + _BLOCK]
+            least = np.maximum(np.ceil(lengths / chunks.maximum - 1e-6), 1)
+            most = np.floor(lengths / chunks.minimum + 1e-6)
+            wanted = np.clip(np.rint(lengths / chunks.average), least, most)
+            counts[begin : begin + _BLOCK] = np.where(least <= most, wanted, least)
+        return counts
+
+    def _parts(self, segment: np.ndarray | slice, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        # of segments: the length of equal parts, how far a cut may move to and fro, and which segments have overlapping chunks
+        chunks, total = self.chunks, self.segment_lengths[segment]
+        even = total / counts
+        room = np.maximum(np.minimum(even - chunks.minimum, chunks.maximum - even), 0.0)
+        overlapping = even < chunks.minimum * (1 - 2e-6)
+        return np.where(overlapping, np.minimum(total, chunks.maximum), even), room, overlapping
+
     def _all_lengths(self) -> np.ndarray:
-        # rounded down to 32 bits, for batches of many millions of chunks
+        # a little less than they are, in 32 bits, for batches of many millions of chunks
         lengths = np.empty(len(self), dtype=np.float32)
         for begin in range(0, len(self.segment_lengths), _BLOCK):
             first = self.first[begin : begin + _BLOCK + 1]
-            segment = np.repeat(np.arange(begin, begin + len(first) - 1), np.diff(first))
-            items = np.arange(first[0], first[-1])
-            starts, ends = self._bounds(segment, items)
-            lengths[first[0] : first[-1]] = (ends - starts) * (1 - 1e-7)
+            counts = np.diff(first)
+            even, room, _ = self._parts(slice(begin, begin + len(counts)), counts)
+            part = np.repeat(even.astype(np.float32), counts)
+            if self.moves is not None:
+                moves = self.moves[first[0] : first[-1] + 1]
+                part += (moves[1:] - moves[:-1]) * np.repeat(room.astype(np.float32), counts)
+            np.multiply(part, np.float32(1 - 2e-7), out=lengths[first[0] : first[-1]])
         return lengths
 
     def _bounds(self, segment: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        chunks, total = self.chunks, self.segment_lengths[segment]
+        total = self.segment_lengths[segment]
         number = items - self.first[segment]
-        count = self.first[segment + 1] - self.first[segment]
-        even = total / count
-        starts, ends = number * even, np.where(number + 1 < count, (number + 1) * even, total)
+        counts = self.first[segment + 1] - self.first[segment]
+        part, room, overlapping = self._parts(segment, counts)
+        starts = number * part
+        ends = np.where(number + 1 < counts, (number + 1) * part, total)
         if self.moves is not None:
-            room = np.maximum(np.minimum(even - chunks.minimum, chunks.maximum - even), 0.0)
-            starts += np.where(number > 0, (self.moves[items] - 0.5) * room, 0.0)
-            ends += np.where(number + 1 < count, (self.moves[items + 1] - 0.5) * room, 0.0)
-        overlapping = even < chunks.minimum * (1 - 2e-6)
+            starts += self.moves[items] * room
+            ends += self.moves[items + 1] * room
         if overlapping.any():
-            longest = np.minimum(total, chunks.maximum)
-            starts = np.where(overlapping, np.minimum(number * longest, total - longest), starts)
-            ends = np.where(overlapping, np.minimum(starts + longest, total), ends)
+            starts = np.where(overlapping, np.minimum(number * part, total - part), starts)
+            ends = np.where(overlapping, np.minimum(starts + part, total), ends)
         return starts, ends
 
     def segments_of(self, items: np.ndarray) -> np.ndarray:
