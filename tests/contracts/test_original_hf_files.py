@@ -68,7 +68,9 @@ def test_saved_again_it_keeps_keys_and_names_of_the_original(name, tmp_path):
     old = name.startswith("old_")
     assert set(original["config"]) - {"feat_fusion_method"} <= set(content["model_cfg"])
     assert set(original["config"]["hf_feats"]) <= set(content["model_cfg"]["hf_feats"])
-    assert not {"feature_processor", "weight_dtype", "num_buckets"} & set(content["model_cfg"]["hf_feats"])
+    assert set(content["model_cfg"]["hf_feats"]) <= set(original["config"]["hf_feats"])
+    assert set(content["model_cfg"]["xvector"]) <= set(original["config"]["xvector"])
+    assert set(content["model_cfg"]["feat_fuser"]) == {"feat_fuser", "mvn", "spec_augment", "trans", "aug_after_mvn"}
     names = {renamed(key) if old else key for key in original["state_dict"]}
     assert names == set(content["model_state_dict"])
     for saved in ("again.pth", "again"):

@@ -26,13 +26,11 @@ class HFFeats(NamedTuple):
         feats: (batch, features, frames), layers fused and normalised, zero in the padding.
         h_feats: the asked hidden states, (batch, hidden_size, frames) each; ``None`` if none were asked for.
         lengths: (batch,) valid frames of ``feats``, ``None`` when nothing is padded.
-        h_feats_lengths: the same of ``h_feats``; another number only where the encoder has an adapter behind its layers.
     """
 
     feats: torch.Tensor
     h_feats: list[torch.Tensor] | None
     lengths: torch.Tensor | None
-    h_feats_lengths: torch.Tensor | None
 
 
 class HFWav2XVector(HFLearning):
@@ -145,6 +143,10 @@ class HFWav2XVector(HFLearning):
         config = super().get_config()
         if self.hf_feats_class is None:
             config["hf_feats"] = {"class_name": type(self.hf_feats).__name__, **config["hf_feats"]}
+        # where the class fixes a part, the name of its class says nothing; files of the original toolkit do not have it
+        config["feat_fuser"].pop("class_name", None)
+        if self.xvector_class is not None:
+            config["xvector"].pop("class_name", None)
         return config
 
     # what the model is
@@ -226,7 +228,7 @@ class HFWav2XVector(HFLearning):
         with self._graph(not self._mode.fuser):
             feats, lengths = self.feat_fuser(states, lengths)
         feats = feats if self.feat_fuser.trans else feats.transpose(1, 2)
-        return HFFeats(feats, h_feats, lengths, output.lengths)
+        return HFFeats(feats, h_feats, lengths)
 
     def forward(
         self,
@@ -266,7 +268,8 @@ class HFWav2XVector(HFLearning):
             ValueError: input that is described wrongly or too short; the message names the item.
             RuntimeError: tensors on different devices.
         """
-        frames = self._frames(*self._waves(x, x_lengths, vad_samples), return_feat_layers, 0)
+        waves, wave_padding = self._waves(x, x_lengths, vad_samples)
+        frames = self._frames(waves, wave_padding, return_feat_layers, 0)
         feats, padding = self._select_frames(frames.feats, frames.lengths, vad_feats)
         feats = self._to_network_dtype(feats)
         lengths = None if padding is None else padding.lengths
@@ -275,7 +278,8 @@ class HFWav2XVector(HFLearning):
         else:
             output = self.xvector(feats, lengths, y, return_enc_layers, return_classif_layers, return_logits)
         if frames.h_feats is not None:
-            output.h_feats, output.h_feats_lengths = frames.h_feats, frames.h_feats_lengths
+            output.h_feats = frames.h_feats
+            output.h_feats_lengths = None if wave_padding is None else self.hf_feats.out_lengths(wave_padding.lengths)
         return output
 
     def extract_embed(
