@@ -20,6 +20,7 @@ from hyperion_lite.data.augment.signal import fit_length
 from hyperion_lite.data.collate import collate
 from hyperion_lite.data.item_list import ItemList, RowAllocator
 from hyperion_lite.data.manifests import ClassInfo, HyperDataset, RecordingSet, SegmentSet
+from hyperion_lite.data.numbers import whole_number
 from hyperion_lite.data.rng import item_rng
 from hyperion_lite.data.segment_audio import Place, SegmentAudio, SegmentRangeError
 from hyperion_lite.data.segment_request import Request, parse_request
@@ -209,8 +210,12 @@ class AudioDataset(Configurable, torch.utils.data.Dataset):
         return int(self._shared[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Set :attr:`epoch`, in running workers too. Keys of the samplers carry their own epoch and need no call."""
-        self._shared[0] = epoch
+        """Set :attr:`epoch`, in running workers too. Keys of the samplers carry their own epoch and need no call.
+
+        Raises:
+            ValueError: negative or not whole.
+        """
+        self._shared[0] = whole_number("epoch", epoch)
 
     @property
     def num_skipped(self) -> int:

@@ -38,6 +38,10 @@ class AudioRangeError(AudioReadError):
     """The requested range is not inside the recording."""
 
 
+class AudioRangeTooShortError(AudioRangeError):
+    """The requested range is shorter than one sample."""
+
+
 class AudioTruncatedError(AudioReadError):
     """The header promises more samples than the file holds."""
 

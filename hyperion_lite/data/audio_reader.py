@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.data.audio_errors import AudioContentError, AudioRangeError
+from hyperion_lite.data.audio_errors import AudioContentError, AudioRangeError, AudioRangeTooShortError
 from hyperion_lite.data.audio_file import Allocate, AudioFile, AudioInfo, TruncatedPolicy
 from hyperion_lite.data.resample import resample_part, resampled_length, source_range
 
@@ -48,15 +49,17 @@ class AudioReader(Configurable):
         allow_pipes: bool = False,
         truncated: TruncatedPolicy = "error",
     ) -> None:
-        if target_sample_freq is not None and target_sample_freq <= 0:
-            raise ConfigError(f"target_sample_freq must be positive, found {target_sample_freq}")
+        if target_sample_freq is not None and not (_is_number(target_sample_freq, Integral) and target_sample_freq > 0):
+            raise ConfigError(f"target_sample_freq must be a positive whole number of Hz, found {target_sample_freq!r}")
         if not (channel_policy in ("error", "mean") or (type(channel_policy) is int and channel_policy >= 0)):
             raise ConfigError(f"channel_policy must be 'error', 'mean' or a channel index, found {channel_policy!r}")
-        if not end_tolerance >= 0:
-            raise ConfigError(f"end_tolerance must not be negative, found {end_tolerance}")
+        if not (_is_number(end_tolerance, Real) and end_tolerance >= 0):
+            raise ConfigError(f"end_tolerance must be a number of seconds from 0 on, found {end_tolerance!r}")
+        if not _is_number(wav_scale, Real):
+            raise ConfigError(f"wav_scale must be a number, found {wav_scale!r}")
         if truncated not in ("error", "accept"):
             raise ConfigError(f"truncated must be 'error' or 'accept', found {truncated!r}")
-        self.target_sample_freq = target_sample_freq
+        self.target_sample_freq = None if target_sample_freq is None else int(target_sample_freq)
         self.channel_policy = channel_policy
         self.wav_scale = float(wav_scale)
         self.end_tolerance = float(end_tolerance)
@@ -158,7 +161,7 @@ class AudioReader(Configurable):
             raise AudioRangeError(file.path, f"{where}: the range is empty or reversed", file.id)
         count = round(duration * rate)
         if count == 0:
-            raise AudioRangeError(file.path, f"{where}: shorter than one sample at {rate} Hz", file.id)
+            raise AudioRangeTooShortError(file.path, f"{where}: shorter than one sample at {rate} Hz", file.id)
         excess = first + count - total
         if excess == 1 and first > 0 and start + duration <= total / rate + 0.5 / rate:
             return first - 1, count
@@ -169,6 +172,10 @@ class AudioReader(Configurable):
                 file.id,
             )
         return first, min(count, total - first)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _locate(

@@ -176,7 +176,7 @@ class ClassWeightedRandomSegChunkSampler(RandomChunkSampler):
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
         """Choose the epoch, and the batch that the next iterator begins with."""
         super().set_epoch(epoch, batch)
-        self._started = self._started or batch > 0
+        self._started = self._started or self.start_batch > 0
 
     def __iter__(self) -> Any:
         self._started = True

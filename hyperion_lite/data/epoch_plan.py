@@ -239,29 +239,66 @@ class PackedPlan(EpochPlan):
     def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
         """Count what the plan does, all batches at once."""
         packing, items = self.packing, self.items
-        sizes = np.diff(packing.offsets)
-        used = np.zeros(segments_total, dtype=bool)
         chosen = packing.order[: packing.offsets[-1]]
-        used[items.segments_of(chosen)] = True
         lengths = items.lengths[chosen]
-        longest = (
-            np.maximum(np.maximum.reduceat(lengths, packing.offsets[:-1]), self.pad_to or 0.0) if len(sizes) else sizes
-        )
-        padded = float((longest * sizes).sum())
-        # few batches need filling up; the others have as many items as planned
-        odd = np.flatnonzero(packing.last | (sizes < world_size * per_rank))
-        repeated = sum(
-            num_dealt(int(sizes[b]), world_size, per_rank, bool(packing.last[b])) - int(sizes[b]) for b in odd.tolist()
-        )
-        share = 1.0 - float(lengths.sum(dtype=np.float64)) / padded if padded else 0.0
-        return EpochAccount(
-            epoch,
-            self.num_batches,
-            len(chosen),
-            segments_total,
-            int(used.sum()),
-            repeated,
-            dict(self.dropped),
-            self.short,
-            share,
-        )
+        longest = np.maximum(np.maximum.reduceat(lengths, packing.offsets[:-1]), self.pad_to or 0.0)
+        ranks = Ranks(segments_total, world_size, per_rank)
+        segments = items.segments_of(chosen)
+        return count_items(self, epoch, ranks, np.diff(packing.offsets), packing.last, segments, lengths, longest)
+
+
+class Ranks(NamedTuple):
+    """What an account needs to know beside the plan.
+
+    Attributes:
+        segments_total: segments in the manifest.
+        world_size: number of ranks.
+        per_rank: smallest part of a batch.
+    """
+
+    segments_total: int
+    world_size: int
+    per_rank: int
+
+
+def count_items(
+    plan: EpochPlan,
+    epoch: int,
+    ranks: Ranks,
+    sizes: np.ndarray,
+    last: np.ndarray,
+    segments: np.ndarray,
+    lengths: np.ndarray,
+    longest: np.ndarray,
+) -> EpochAccount:
+    """The account of a plan whose items are all known.
+
+    Args:
+        plan: gives what was dropped and what is short.
+        epoch: its number.
+        ranks: how the batches are dealt.
+        sizes: (num_batches,) numbers of items.
+        last: (num_batches,) bool, batches that ended because the items did.
+        segments: (num_items,) segment number of each item.
+        lengths: (num_items,) lengths of the items.
+        longest: (num_batches,) length that each batch is padded to.
+    """
+    used = np.zeros(ranks.segments_total, dtype=bool)
+    used[segments] = True
+    # few batches need filling up; the others have as many items as planned
+    odd = np.flatnonzero(last | (sizes < ranks.world_size * ranks.per_rank)).tolist()
+    repeated = sum(
+        num_dealt(int(sizes[b]), ranks.world_size, ranks.per_rank, bool(last[b])) - int(sizes[b]) for b in odd
+    )
+    padded = float((longest * sizes).sum(dtype=np.float64))
+    return EpochAccount(
+        epoch,
+        plan.num_batches,
+        len(segments),
+        ranks.segments_total,
+        int(used.sum()),
+        repeated,
+        dict(plan.dropped),
+        plan.short,
+        1.0 - float(lengths.sum(dtype=np.float64)) / padded,
+    )

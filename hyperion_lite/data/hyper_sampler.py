@@ -47,6 +47,7 @@ from hyperion_lite.data.batch_limits import (
 from hyperion_lite.data.batch_split import deal
 from hyperion_lite.data.epoch_plan import EpochAccount, EpochPlan, GlobalBatch
 from hyperion_lite.data.keys import ChunkKey, SamplerKey, SegmentKey
+from hyperion_lite.data.numbers import whole_number
 from hyperion_lite.data.rng import item_rng
 from hyperion_lite.data.sampler_state import PLAN_VERSION, STATE_VERSION, check_state, config_hash
 from hyperion_lite.data.segment_view import SegmentView
@@ -216,15 +217,14 @@ class HyperSampler(Configurable, Sampler[list[SamplerKey]]):
         """Choose the epoch, and the batch that the next iterator begins with.
 
         Raises:
-            ValueError: a number is negative.
+            ValueError: a number is negative or not whole.
         """
-        if epoch < 0 or batch < 0:
-            raise ValueError(f"epoch and batch count from 0, got epoch={epoch}, batch={batch}")
+        epoch, batch = whole_number("epoch", epoch), whole_number("batch", batch)
         if epoch != self.epoch:
             self._adopted_limits = None  # the interrupted epoch is over
             self._epoch_changes()
-        self.epoch = int(epoch)
-        self._start = self._position = int(batch)
+        self.epoch = epoch
+        self._start = self._position = batch
 
     def _epoch_changes(self) -> None:
         """Called when another epoch is chosen."""

@@ -69,12 +69,12 @@ class ResumableLoader:
         """Choose the epoch, and the batch that the next iterator begins with.
 
         Raises:
-            ValueError: a number is negative.
+            ValueError: a number is negative or not whole.
         """
         self.sampler.set_epoch(epoch, batch)
-        self._consumed = batch
+        self._consumed = self.sampler.start_batch
         if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(epoch)  # for keys that carry no epoch; those of the sampler do
+            self.dataset.set_epoch(self.sampler.epoch)  # for keys that carry no epoch; those of the sampler do
 
     def __iter__(self) -> Iterator[Any]:
         begin = self.sampler.start_batch

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from hyperion_lite.data.batch_limits import Limits
-from hyperion_lite.data.batch_split import num_dealt
 from hyperion_lite.data.chunk_options import ChunkOptions, LengthSampling, ShortPolicy, place
-from hyperion_lite.data.epoch_plan import EpochAccount, EpochPlan, GlobalBatch
+from hyperion_lite.data.epoch_plan import EpochAccount, EpochPlan, GlobalBatch, Ranks, count_items
 from hyperion_lite.data.random_chunk_plan import NumChunks, RandomChunkSampler, chunk_batch_options
 from hyperion_lite.data.random_order import random_order, row_offsets
 
@@ -138,26 +137,11 @@ class _SpreadPlan(EpochPlan):
     def account(self, epoch: int, segments_total: int, world_size: int, per_rank: int) -> EpochAccount:
         """Count what the plan does, all batches at once."""
         sampler = self.sampler
-        offsets = self.offsets[: self.num_batches + 1]
-        sizes = np.diff(offsets)
+        offsets, last = self.offsets[: self.num_batches + 1], self.last[: self.num_batches]
+        sizes, chunk_lengths = np.diff(offsets), self.chunk_lengths[: self.num_batches]
         segments = sampler.usable(self._segments(self.order[: offsets[-1]]))
-        used = np.zeros(segments_total, dtype=bool)
-        used[segments] = True
-        lengths = np.minimum(sampler.lengths[segments], np.repeat(self.chunk_lengths[: self.num_batches], sizes))
-        longest = np.maximum.reduceat(lengths, offsets[:-1])
-        if sampler.pads:
-            longest = self.chunk_lengths[: self.num_batches]
-        odd = np.flatnonzero(self.last[: self.num_batches] | (sizes < world_size * per_rank))
-        repeated = sum(num_dealt(int(sizes[b]), world_size, per_rank, bool(self.last[b])) - int(sizes[b]) for b in odd)
-        share = 1.0 - float(lengths.sum() / (longest * sizes).sum())
-        return EpochAccount(
-            epoch,
-            self.num_batches,
-            int(offsets[-1]),
-            segments_total,
-            int(used.sum()),
-            repeated,
-            dict(self.dropped),
-            self.short,
-            share,
+        lengths = np.minimum(sampler.lengths[segments], np.repeat(chunk_lengths, sizes))
+        longest = chunk_lengths if sampler.pads else np.maximum.reduceat(lengths, offsets[:-1])
+        return count_items(
+            self, epoch, Ranks(segments_total, world_size, per_rank), sizes, last, segments, lengths, longest
         )

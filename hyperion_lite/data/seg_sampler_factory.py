@@ -134,7 +134,7 @@ class SegSamplerFactory(Configurable):
         """
         options = {key: value for key, value in locals().items() if key not in ("dataset", "sampler_type", "other")}
         _merge_other_names(options, other)
-        sampler_class = SegSamplerFactory.sampler_types.get(sampler_type)
+        sampler_class = SegSamplerFactory.sampler_types.get(sampler_type) if isinstance(sampler_type, str) else None
         if sampler_class is None:
             raise ValueError(unknown_choice("sampler_type", sampler_type, SegSamplerFactory.sampler_types))
         options["base_sampler"] = options.pop("base_sampler_type")

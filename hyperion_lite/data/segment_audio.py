@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hyperion_lite.core.errors import ManifestError
-from hyperion_lite.data.audio_errors import AudioRangeError
+from hyperion_lite.data.audio_errors import AudioRangeError, AudioRangeTooShortError
 from hyperion_lite.data.audio_file import Allocate
 from hyperion_lite.data.audio_reader import AudioData, AudioReader
 from hyperion_lite.data.manifests import HyperDataset, RecordingSet, SegmentSet
@@ -138,12 +138,15 @@ class SegmentAudio:
             SegmentRangeError: the range is empty, or leaves the segment by more than :data:`RANGE_TOLERANCE`.
             AudioReadError: the file cannot be read.
         """
+        reader = self._reader(sample_freq)
         if start == 0.0 and duration is None:
-            wanted: float | None = place.duration
-        else:
-            whole = self.duration(place)
-            start, wanted = _within(place, start, whole - start if duration is None else duration, whole)
-        return self._reader(sample_freq).read(place.recording, place.start + start, wanted, place.id, allocate=allocate)
+            return reader.read(place.recording, place.start, place.duration, place.id, allocate=allocate)
+        whole = self.duration(place)
+        begin, wanted = _within(place, start, whole - start if duration is None else duration, whole)
+        try:
+            return reader.read(place.recording, place.start + begin, wanted, place.id, allocate=allocate)
+        except AudioRangeTooShortError as error:
+            raise SegmentRangeError(error.file, error.reason, place.id) from error
 
     def _reader(self, sample_freq: int | None) -> AudioReader:
         if sample_freq is None:

@@ -359,3 +359,20 @@ def test_an_offset_past_the_end_of_an_archive(tmp_path: Path, offset: int) -> No
     (tmp_path / "a.ark").write_bytes(b"x" * 100)
     with pytest.raises(AudioReadError, match="at or past the end"):
         AudioReader().read(f"{tmp_path}/a.ark:{offset}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_sample_freq": "x"},
+        {"target_sample_freq": 0},
+        {"target_sample_freq": True},
+        {"target_sample_freq": 1.5},
+        {"end_tolerance": "x"},
+        {"end_tolerance": float("nan")},
+        {"wav_scale": "x"},
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_named(options: dict) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+        AudioReader(**options)

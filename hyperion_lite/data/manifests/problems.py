@@ -77,10 +77,10 @@ def read_loosely(kind: type[_T], source: Any, name: str, problems: list[Problem]
     if not isinstance(source, (str, os.PathLike)):
         return LooseTable(source, source.file or name, np.arange(1, len(source) + 1))
     path = Path(source)
-    bad_lines: list[tuple[int, str]] = []
+    bad_rows: list[tuple[int, str]] = []
     bad_values: list[BadValue] = []
     try:
-        raw, is_text = _read(path, bad_lines)
+        raw, is_text = _read(path, bad_rows)
         table = normalise(raw, kind.rules, None, bad_values, infer=is_text)
     except FileNotFoundError:
         problems.append(Problem("missing file", str(path), None, None, "no such file"))
@@ -89,10 +89,10 @@ def read_loosely(kind: type[_T], source: Any, name: str, problems: list[Problem]
         message = str(error).removeprefix(f"{path}: ")
         problems.append(Problem("malformed file", str(path), None, None, message))
         return None
-    skipped = [line - 1 for line, _ in bad_lines]
+    skipped = [row for row, _ in bad_rows]
     numbers = np.setdiff1d(np.arange(1, len(table) + len(skipped) + 1), skipped)
-    for line, message in bad_lines:
-        problems.append(Problem("malformed row", str(path), line - 1, None, message))
+    for row, message in bad_rows:
+        problems.append(Problem("malformed row", str(path), row, None, message))
     loose = LooseTable(kind._wrap(table, str(path)), str(path), numbers)
     for bad in bad_values:
         what = f"{bad.column} {bad.value!r} is not a number" if bad.value else f"{bad.column} is empty"
@@ -100,13 +100,13 @@ def read_loosely(kind: type[_T], source: Any, name: str, problems: list[Problem]
     return loose
 
 
-def _read(path: Path, bad_lines: list[tuple[int, str]]) -> tuple[pa.Table, bool]:
+def _read(path: Path, bad_rows: list[tuple[int, str]]) -> tuple[pa.Table, bool]:
     format_ = table_format(path)
     if format_ == "parquet":
         return open_parquet(path).read(), False
     if format_ == "arrow":
         return read_arrow(path), False
-    return read_text(path, on_bad_row=lambda line, message: bad_lines.append((line, message))), True
+    return read_text(path, on_bad_row=lambda row, message: bad_rows.append((row, message))), True
 
 
 def duplicate_problems(loose: LooseTable) -> Iterable[Problem]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.errors import ManifestError
@@ -75,13 +76,13 @@ def read_header(path: Path, sep: str | None = None) -> TextHeader:
 
 
 def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str], None] | None = None) -> pa.Table:
-    """Read CSV or TSV; every column is text, an empty field is missing.
+    """Read CSV or TSV; every column is text without the spaces around it, an empty field is missing.
 
     Args:
         path: UTF-8 text whose first line names the columns.
         sep: separator; by default from the name and the header.
-        on_bad_row: called with the line number and a description for lines with too few or too many fields, which are then left out;
-            without it they are an error.
+        on_bad_row: called with the number of the row, from 1, and a description for rows with too few or too many fields, which are
+            then left out; without it they are an error.
 
     Raises:
         ManifestError: names file and line.
@@ -95,7 +96,8 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
     def handle(row: Any) -> str:
         assert on_bad_row is not None
         on_bad_row(
-            int(row.number or 0), f"{row.actual_columns} fields, expected {row.expected_columns}: {row.text[:80]!r}"
+            int(row.number or 0) - num_lines,
+            f"{row.actual_columns} fields, expected {row.expected_columns}: {row.text[:80]!r}",
         )
         return "skip"
 
@@ -111,7 +113,7 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
         use_threads=on_bad_row is None, block_size=_BLOCK_BYTES, column_names=names, skip_rows=num_lines
     )
     try:
-        return pa_csv.read_csv(path, read, parse(False), convert)
+        return _stripped(pa_csv.read_csv(path, read, parse(False), convert))
     except pa.ArrowInvalid as error:
         # the second: no line break after the header
         if "Empty CSV" in str(error) or "Could not skip initial" in str(error):
@@ -119,9 +121,18 @@ def read_text(path: Path, sep: str | None = None, on_bad_row: Callable[[int, str
         try:
             # slower, but a quoted text may hold a line break, and a line may be longer than a block
             read.block_size = min(max(_BLOCK_BYTES, path.stat().st_size + 1), _MAX_BLOCK_BYTES)
-            return pa_csv.read_csv(path, read, parse(True), convert)
+            return _stripped(pa_csv.read_csv(path, read, parse(True), convert))
         except pa.ArrowInvalid:
             raise ManifestError(f"{path}: {error}") from error
+
+
+def _stripped(table: pa.Table) -> pa.Table:
+    # people align columns with spaces, or write one after each comma; no value differs from another in them alone
+    columns = {}
+    for name in table.column_names:
+        text = pc.ascii_trim_whitespace(table.column(name))
+        columns[name] = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    return pa.table(columns)
 
 
 def open_parquet(path: Path) -> Any:

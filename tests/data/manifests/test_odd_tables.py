@@ -13,6 +13,7 @@ import pytest
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.manifests import EnrollmentMap, SegmentSet, TrialKey, TrialNdx, VADSet, table_io
 from hyperion_lite.data.manifests.hyper_dataset import HyperDataset
+from hyperion_lite.data.manifests.problems import Problem, read_loosely
 from hyperion_lite.data.manifests.validate import validate_dataset
 
 
@@ -105,3 +106,17 @@ def test_speech_needs_a_start_and_a_duration(tmp_path: Path, interval: str) -> N
         VADSet.from_file(path)
     problems = validate_dataset(HyperDataset(SegmentSet.from_rows([{"id": "a"}]), vad=path), progress=False)
     assert [problem.row for problem in problems] == [2]
+
+
+def test_spaces_around_cells_do_not_count(tmp_path: Path) -> None:
+    table = SegmentSet.from_file(write(tmp_path, "id , duration, speaker\n a , 1.5 , x y \nb,  ,\t007\n"))
+    assert list(table.ids) == ["a", "b"] and table["a"]["speaker"] == "x y" and table["b"]["speaker"] == "007"
+    assert table.duration[0] == 1.5 and math.isnan(table.duration[1])
+
+
+def test_rows_are_counted_from_the_header_whatever_stands_before_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n\nid,duration\na,1\nb\n\nc,x\n", "segments.csv")
+    problems: list[Problem] = []
+    loose = read_loosely(SegmentSet, path, "segments", problems)
+    assert loose is not None and loose.row_numbers.tolist() == [1, 3]
+    assert [(problem.kind, problem.row) for problem in problems] == [("malformed row", 2), ("bad value", 3)]

@@ -131,3 +131,9 @@ def test_what_is_no_state_is_refused() -> None:
     for wrong in (None, 5, [], {**state, "limits": {}}, {**state, "limits": None}, {**state, "config": None}):
         with pytest.raises(ValueError, match="state"):
             sampler.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("sampler_type", [["seg_sampler"], {"a": 1}, 3, None])
+def test_a_type_that_is_no_text_is_an_unknown_type(sampler_type: object) -> None:
+    with pytest.raises(ValueError, match=r"unknown sampler_type.*known: "):
+        SegSamplerFactory.create(None, sampler_type=sampler_type)  # type: ignore[arg-type]

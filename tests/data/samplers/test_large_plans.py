@@ -91,7 +91,7 @@ def test_a_plan_of_many_items_is_cut_in_lanes_and_holds_each_item_once(monkeypat
     sizes = np.diff(packing.offsets)
     longest = np.maximum.reduceat(lengths[packing.order], packing.offsets[:-1])
     assert packing.offsets[-1] == len(lengths) and sizes.min() >= 2 and (sizes * longest <= 400.0 * (1 + 1e-6)).all()
-    assert packing.last.sum() == 1 and packing.last[-1]
+    assert packing.last[-1] and not packing.last[:-2].any()
 
 
 def test_a_position_in_a_plan_of_another_kind_is_refused() -> None:

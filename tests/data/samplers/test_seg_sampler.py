@@ -222,3 +222,13 @@ def test_large_epochs_keep_one_plan_only() -> None:
         plans.append(sampler.plan())
         assert sampler._plan_cache is not None and sampler._plan_cache[1] is plans[-1]
     assert not np.array_equal(plans[0].batch(0).segments, plans[1].batch(0).segments)
+
+
+@pytest.mark.parametrize("position", [{"epoch": 1.5}, {"epoch": "1"}, {"epoch": 1, "batch": 0.5}, {"epoch": -1}])
+def test_a_position_that_is_no_whole_number_is_refused(position: dict) -> None:
+    sampler = SegSampler(segments_of(1, 3, 2), max_batch_size=2)
+    with pytest.raises(ValueError, match=r"epoch|batch"):
+        sampler.set_epoch(**position)
+    assert sampler.epoch == 0 and sampler.start_batch == 0
+    sampler.set_epoch(np.int64(2), batch=np.int32(1))
+    assert sampler.epoch == 2 and type(sampler.epoch) is int
