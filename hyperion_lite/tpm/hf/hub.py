@@ -64,7 +64,8 @@ def _turn(mine: bool, download: Callable[[], Path], known: Path | None = None) -
 
 
 def _download(repository: str, cache_dir: str | None, revision: str, force_download: bool) -> Path:
-    hub = require("huggingface_hub", purpose="pretrained models on the Hugging Face hub")
+    purpose = "pretrained models on the Hugging Face hub"
+    hub, errors = require("huggingface_hub", purpose=purpose), require("huggingface_hub.errors", purpose=purpose)
 
     def snapshot(*patterns: str) -> Path:
         return Path(
@@ -81,7 +82,7 @@ def _download(repository: str, cache_dir: str | None, revision: str, force_downl
         folder = snapshot(*SAFE_WEIGHTS)
         # the older format only where there is no other: many repositories have both
         return folder if any(folder.glob("model*.safetensors")) else snapshot(*PICKLED_WEIGHTS)
-    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, FileNotFoundError, ConnectionError) as error:
+    except (errors.HfHubHTTPError, errors.HFValidationError, FileNotFoundError, ConnectionError) as error:
         raise FileNotFoundError(
             f"pretrained model {repository!r}, revision {revision!r}: there is no such local directory, and the Hugging Face hub did not "
             f"give it: {error}"
