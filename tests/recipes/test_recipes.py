@@ -39,7 +39,9 @@ def stages():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["real_voices"], ["voxceleb"], ["voxceleb", "--model", "resnet34"]], ids=" ".join
+    "arguments",
+    [["real_voices"], ["voxceleb"], ["voxceleb", "--model", "resnet34"], ["finetune_real_voices"]],
+    ids=" ".join,
 )
 def test_every_stage_runs_on_made_up_voices(arguments, tmp_path):
     name, *options = arguments
