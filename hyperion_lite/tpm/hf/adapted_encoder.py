@@ -111,7 +111,7 @@ class AdaptedEncoder(Configurable, Freezable):
             self.add_lora(settings)
         elif not present.is_like(settings):
             raise ConfigError(
-                f"{path} has adapters {settings.describe()}; the encoder has {present.describe()}. Merge those first (merge_lora)"
+                f"{path} has adapters {settings.describe()}; the encoder has some {present.describe()}. Merge those first (merge_lora)"
             )
         try:
             self._take(state, path)
