@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -26,6 +26,7 @@ from hyperion_lite.pth.errors import PthError
 from hyperion_lite.pth.values import TensorRef
 from hyperion_lite.serialization.directory import write_model_files
 from hyperion_lite.serialization.locate import RNG_STATE_FILE, TRAINER_STATE_FILE
+from hyperion_lite.serialization.lora_names import match_adapters
 from hyperion_lite.serialization.names import clean_names, match_weight_norm
 from hyperion_lite.serialization.plain import plain_number
 from hyperion_lite.serialization.single_file import read_single_file
@@ -37,6 +38,8 @@ from hyperion_lite.trainers.rng_state import pack_rng_states
 from hyperion_lite.wd_schedulers.cos_wd import CosineWD
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _PROGRESS = ("epoch", "batch", "step")
 _SAFE_NAME = re.compile(r"^[A-Za-z][\w-]*$")
@@ -70,12 +73,13 @@ class LegacyCheckpoint:
         return tuple(int(self.trainer_state[key]) for key in _PROGRESS)
 
 
-def read_legacy_checkpoint(path: Path, with_trainer_state: bool) -> LegacyCheckpoint:
+def read_legacy_checkpoint(path: Path, with_trainer_state: bool, lora_merged: bool | None = None) -> LegacyCheckpoint:
     """Read a model file or trainer checkpoint.
 
     Args:
         path: the ``.pth`` file.
         with_trainer_state: read optimizer, schedulers and random state too.
+        lora_merged: see :meth:`HyperTorchModel.auto_load`.
 
     Raises:
         FileNotFoundError: nothing there.
@@ -83,11 +87,11 @@ def read_legacy_checkpoint(path: Path, with_trainer_state: bool) -> LegacyCheckp
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    model = HyperTorchModel.auto_load(path)
+    model = HyperTorchModel.auto_load(path, lora_merged=lora_merged)
     try:
         with open_pth(path) as file:
             root: Mapping[Any, Any] = file.root
-            average = _average(path) if isinstance(root.get("swa_model_state_dict"), Mapping) else None
+            average = _average(path, model) if isinstance(root.get("swa_model_state_dict"), Mapping) else None
             converted = LegacyCheckpoint(path, model, average, _trainer_state(root, model))
             if with_trainer_state:
                 _add_trainer_state(converted, {key: root[key] for key in root if key != "model_state_dict"}, file)
@@ -97,7 +101,11 @@ def read_legacy_checkpoint(path: Path, with_trainer_state: bool) -> LegacyCheckp
 
 
 def convert_legacy_checkpoints(
-    sources: Sequence[Path], target: Path, model_names: Sequence[str] = ("model",), with_trainer_state: bool = False
+    sources: Sequence[Path],
+    target: Path,
+    model_names: Sequence[str] = ("model",),
+    with_trainer_state: bool = False,
+    lora_merged: bool | None = None,
 ) -> list[str]:
     """Write files of the original toolkit into the directory ``target``, one model directory each, all of them or nothing.
 
@@ -107,6 +115,7 @@ def convert_legacy_checkpoints(
         model_names: name of the model directory of each.
         with_trainer_state: write what training resumes from too. ``target`` should then be called as the checkpoint is
             (``checkpoint_ep0001_step0000000003``), in an experiment directory.
+        lora_merged: see :meth:`HyperTorchModel.auto_load`.
 
     Returns:
         What the user should know.
@@ -115,8 +124,8 @@ def convert_legacy_checkpoints(
         ValueError: progress that differs, or names that cannot be used; nothing is written.
         FileExistsError: ``target`` has such a model already, or is a file; nothing is written.
     """
-    _check_names(sources, target, model_names)
-    converted = [read_legacy_checkpoint(source, with_trainer_state) for source in sources]
+    check_names(sources, target, model_names)
+    converted = [read_legacy_checkpoint(source, with_trainer_state, lora_merged) for source in sources]
     if with_trainer_state:
         _check_progress(converted, target)
     with atomic_directory(target) as folder:
@@ -136,7 +145,8 @@ def convert_legacy_checkpoints(
     return notes
 
 
-def _check_names(sources: Sequence[Path], target: Path, model_names: Sequence[str]) -> None:
+def check_names(sources: Sequence[Path], target: Path, model_names: Sequence[str]) -> None:
+    """Raise ``ValueError`` or ``FileExistsError`` where models called so cannot be written into the directory ``target``."""
     if len(sources) != len(model_names) or len(set(model_names)) != len(model_names):
         raise ValueError(
             f"{len(sources)} files need as many different model names, given are: {', '.join(model_names) or 'none'}"
@@ -176,14 +186,20 @@ def _rng_document(converted: Sequence[LegacyCheckpoint]) -> dict[str, Any]:
     return pack_rng_states([{"torch": known[0] if known else torch.Generator().manual_seed(0).get_state()}])
 
 
-def _average(path: Path) -> dict[str, torch.Tensor]:
+def _average(path: Path, model: HyperTorchModel) -> dict[str, torch.Tensor]:
     """The tensors of the average under the names that torch's averaged model gives them."""
     artifact = read_single_file(path, "swa_model")
     with open_pth(path) as file:
         entry = file.root["swa_model_state_dict"]
         counts = [ref for name, ref in entry.items() if str(name).rsplit(".", 1)[-1] == "n_averaged"]
         count = file.read_torch(counts[0]).clone() if counts else torch.tensor(1)
-    return {"n_averaged": count, **{f"module.{name}": tensor for name, tensor in artifact.state.items()}}
+    return {"n_averaged": count, **{f"module.{name}": tensor for name, tensor in _as_in(model, artifact.state).items()}}
+
+
+def _as_in(model: HyperTorchModel, state: Mapping[str, _T]) -> dict[str, _T]:
+    """``state`` with adapters and weight norm spelled as ``model`` does, in its own order."""
+    targets = model.state_dict()
+    return dict(match_weight_norm(match_adapters(state, targets), targets))
 
 
 def _trainer_state(root: Mapping[Any, Any], model: HyperTorchModel) -> dict[str, Any]:
@@ -246,7 +262,7 @@ def _name_optimizer_state(one: LegacyCheckpoint, saved: dict[str, Any], file: An
     the train modes of the model are tried until numbers and shapes fit.
     """
     stored = clean_names({str(k): None for k in file.root["model_state_dict"]})
-    order = list(match_weight_norm(stored, one.model.state_dict()))
+    order = list(_as_in(one.model, stored))
     groups = saved["param_groups"]
     for mode in one.model.valid_train_modes:
         one.model.set_train_mode(mode)
