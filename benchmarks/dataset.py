@@ -5,7 +5,8 @@
 "raw" is ``soundfile.read(path, start=..., frames=..., dtype="float32")`` of every range of an epoch and nothing else, by as many
 processes as there are workers; "loader" makes collated batches of the same ranges, class labels included. Both run alternately, and the
 best of several rounds counts: of every batch without workers, of the whole epoch with them. Starting processes is left out. With workers,
-the loader moves its batches to the main process, which the raw reads do not.
+the loader moves its batches to the main process, which the raw reads do not; "peer" does: a plain ``torch.utils.data.DataLoader`` over
+the same batches of ranges, whose data set stacks bare reads. Each starts from files that the system holds in memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import soundfile as sf
+import torch
 
 from hyperion_lite.data.audio_dataset import AudioDataset
 from hyperion_lite.data.loader import make_loader
@@ -64,6 +66,30 @@ def read_raw(ranges: Ranges) -> int:
     return total
 
 
+class RawBatches(torch.utils.data.Dataset):
+    """Batches of bare reads of ranges of equal duration."""
+
+    def __init__(self, batches: list[Ranges]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        reads = [
+            sf.read(path, start=round(start * SAMPLE_FREQ), frames=round(duration * SAMPLE_FREQ), dtype="float32")[0]
+            for path, start, duration in self.batches[index]
+        ]
+        return torch.from_numpy(np.stack(reads))
+
+
+def batches_of(sampler: Any, ranges: Ranges) -> list[Ranges]:
+    """The ranges of an epoch, batch by batch."""
+    sampler.set_epoch(0)
+    sizes = [len(batch) for batch in sampler]
+    return [ranges[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+
+
 def time_of(run: Callable[[], Any]) -> float:
     """Seconds that ``run()`` takes."""
     start = time.perf_counter()
@@ -78,35 +104,38 @@ def private_mb(pid: int) -> float:
     return fields["Private_Clean:"] + fields["Private_Dirty:"]
 
 
-def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -> tuple[float, float]:
-    """Best seconds of raw reads and of the loader for an epoch, with workers."""
+def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -> tuple[float, float, float]:
+    """Best seconds of raw reads, of the peer and of the loader for an epoch, with workers."""
     loader = make_loader(dataset, sampler, num_workers=workers)
     ranges = ranges_of(dataset, sampler, 0)
-    raw, ours = [], []
+    peer_loader = torch.utils.data.DataLoader(
+        RawBatches(batches_of(sampler, ranges)), batch_size=None, num_workers=workers, persistent_workers=True
+    )
+    raw, peer, ours = [], [], []
     with multiprocessing.Pool(workers) as pool:
         shares = [ranges[i::workers] for i in range(workers)]
         for _ in range(rounds + 1):
             raw.append(time_of(lambda: pool.map(read_raw, shares)))
+            peer.append(time_of(lambda: [None for _ in peer_loader]))
             loader.set_epoch(0)
             ours.append(time_of(lambda: [None for _ in loader]))
-    return min(raw[1:]), min(ours[1:])
+    return min(raw[1:]), min(peer[1:]), min(ours[1:])
 
 
-def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[float, float]:
-    """Sums over the batches of an epoch of the best seconds of raw reads and of the loader, in this process."""
-    ranges = ranges_of(dataset, sampler, 0)
-    sampler.set_epoch(0)
-    sizes = [len(batch) for batch in sampler]
-    parts = [ranges[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
-    raw, ours = np.full((2, len(parts)), np.inf)
+def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[float, float, float]:
+    """Sums over the batches of an epoch of the best seconds of raw reads, the peer and the loader, in this process."""
+    parts = batches_of(sampler, ranges_of(dataset, sampler, 0))
+    raw, peer, ours = np.full((3, len(parts)), np.inf)
+    raw_batches = RawBatches(parts)
     loader = make_loader(dataset, sampler, num_workers=0)
     for _ in range(rounds):
         loader.set_epoch(0)
         batches = iter(loader)
         for index, part in enumerate(parts):
             raw[index] = min(raw[index], time_of(partial(read_raw, part)))
+            peer[index] = min(peer[index], time_of(partial(raw_batches.__getitem__, index)))
             ours[index] = min(ours[index], time_of(partial(next, batches)))
-    return float(raw.sum()), float(ours.sum())
+    return float(raw.sum()), float(peer.sum()), float(ours.sum())
 
 
 def memory(dataset: AudioDataset, sampler: Any, workers: int, epochs: int) -> list[float]:
@@ -133,8 +162,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
-        print("| files | workers | raw reads (s) | loader (s) | loader / raw throughput | hours of audio per second |")
-        print("|---|---|---|---|---|---|")
+        print(
+            "| files | workers | raw reads (s) | peer (s) | loader (s) | loader / raw | loader / peer | audio hours per s |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
         for suffix in ("wav", "flac"):
             folder = Path(temporary) / suffix
             folder.mkdir()
@@ -151,12 +182,13 @@ def main() -> None:
             )
             hours = sum(duration for _, _, duration in ranges_of(dataset, sampler, 0)) / 3600
             for workers in sorted({0, args.workers}):
-                raw, ours = (
+                raw, peer, ours = (
                     throughput(dataset, sampler, workers, args.rounds)
                     if workers
                     else throughput_here(dataset, sampler, args.rounds)
                 )
-                print(f"| {suffix} | {workers} | {raw:.2f} | {ours:.2f} | {raw / ours:.2f} | {hours / ours:.2f} |")
+                ratios = f"{raw / ours:.2f} | {peer / ours:.2f} | {hours / ours:.2f}"
+                print(f"| {suffix} | {workers} | {raw:.2f} | {peer:.2f} | {ours:.2f} | {ratios} |", flush=True)
         used = memory(dataset, sampler, max(args.workers, 1), args.epochs)
         print(f"\nPrivate memory of the largest of {max(args.workers, 1)} workers after each epoch, in MB:")
         print(", ".join(f"{value:.1f}" for value in used))

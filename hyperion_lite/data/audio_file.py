@@ -254,7 +254,7 @@ class AudioFile:
         raw = np.empty(count * pcm.channels, pcm.dtype)
         frame = raw.itemsize * pcm.channels
         self._handle.seek(self._start + pcm.offset + start * frame)
-        view, filled = memoryview(raw).cast("B"), 0
+        view, filled = raw.view(np.uint8).data, 0
         while filled < len(view) and (got := self._handle.readinto(view[filled:])):
             filled += got
         samples = raw[: filled // frame * pcm.channels]

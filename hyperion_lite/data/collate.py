@@ -55,9 +55,11 @@ def collate(
     order = sorted(range(len(items)), key=lambda index: -lengths[index])
     names = [str(items[index].get(id_key, f"number {index}")) for index in order]
     batch: Batch = {}
+    collated: Any
     for field in items[0]:
         joined = joined_rows(items, field, order)
         if joined is not None:
+            field_lengths: torch.Tensor | None
             collated, field_lengths = joined, torch.full((len(items),), joined.shape[1], dtype=torch.int64)
         else:
             values = [items[index][field] for index in order]
