@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from hyperion_lite.core.allocation_budget import AllocationBudget
 from hyperion_lite.core.config import ConfigField, config_fields, to_plain
@@ -338,7 +340,9 @@ class HFWav2VecBase(AdaptedEncoder):
         check_minimum_length(lengths, self.min_samples, f"samples at {self.sample_frequency} Hz")
         chunk_samples = self._chunk_samples(chunk_length)
         groups = self._groups(x, lengths, chunk_samples)
-        results = [self._run_group(x, lengths, group, return_hidden_states, chunk_samples) for group in groups]
+        # a normalised weight is made once for all groups and chunks
+        with parametrize.cached() if len(groups) > 1 or chunk_samples else nullcontext():
+            results = [self._run_group(x, lengths, group, return_hidden_states, chunk_samples) for group in groups]
         out = results[0] if groups == [list(range(x.size(0)))] else join_groups(results, groups)
         valid = None if x_lengths is None else torch.tensor(lengths, device=x.device)
         return HFFeatsOutput(

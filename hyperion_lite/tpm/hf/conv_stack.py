@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from typing import Any, overload
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from hyperion_lite.core.padding import Padding, conv_out_length
 from hyperion_lite.layers.norm import ChannelLayerNorm, GroupNorm
+from hyperion_lite.layers.precision import at_least_float32
 from hyperion_lite.tpm.hf.running_stats import ItemStats
 
 
@@ -75,7 +77,7 @@ class ConvLayer(nn.Module):
             stats: statistics of the whole item that ``x`` is a part of, where the normalisation is over time. While they are being
                 collected, that is all that happens.
         """
-        x = self.conv(x)
+        x = _convolve(self.conv, x)
         if stats is not None and stats.collecting:
             stats.add(x)
             return x, padding
@@ -83,9 +85,30 @@ class ConvLayer(nn.Module):
             padding = padding.conv(self.conv.kernel_size[0], self.conv.stride[0])
         if stats is not None and isinstance(self.layer_norm, GroupNorm):
             x = stats.normalise(x, self.layer_norm)
+        elif padding is None and isinstance(self.layer_norm, GroupNorm):
+            x = _normalise_over_time(x, self.layer_norm)
         elif self.layer_norm is not None:
             x = self.layer_norm(x, padding)
         return self.activation(x), padding
+
+
+def _convolve(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    """``conv(x)``; of a single channel on the CPU as a matrix product, which takes a tenth of the time of torch's convolution."""
+    if type(conv) is not nn.Conv1d or conv.in_channels != 1 or x.device.type != "cpu":
+        return conv(x)
+    windows = x[:, 0].unfold(-1, conv.kernel_size[0], conv.stride[0])
+    y = conv.weight[:, 0] @ windows.transpose(1, 2)
+    return y if conv.bias is None else y + conv.bias[:, None]
+
+
+def _normalise_over_time(x: torch.Tensor, norm: GroupNorm) -> torch.Tensor:
+    """``norm(x)`` without padding, by torch's kernel, which is fast but exact for centred values only."""
+    exact = at_least_float32(x)
+    # every channel is a group, in all models there are
+    assert norm.num_groups == norm.num_channels
+    centred = exact - exact.mean(-1, keepdim=True)
+    weight, bias = (None if p is None else p.to(exact.dtype) for p in (norm.weight, norm.bias))
+    return F.group_norm(centred, norm.num_groups, weight, bias, norm.eps).to(x.dtype)
 
 
 def _masked_norm(norm: nn.Module) -> nn.Module:
