@@ -236,7 +236,7 @@ def test_modes_of_adapters_need_some(models):
     assert tuple(copy.deepcopy(models["wavlm"]).valid_train_modes) == MODES
 
 
-def test_frozen_buffers_stay_when_a_part_is_told_to_train(models):
+def test_statistics_move_where_the_weights_of_the_norm_learn_and_nowhere_else(models):
     model = copy.deepcopy(models["hubert-batch-norm"])
     norm = next(m for n, m in model.hf_feats.named_modules() if n.endswith("batch_norm"))
     for mode in (*LORA_MODES, "hf-feats-frozen"):
