@@ -20,13 +20,15 @@ def sinusoids(positions: torch.Tensor, num_feats: int, dtype: torch.dtype) -> to
     Args:
         positions: integers of any shape; negative ones too (the sine is odd, the cosine even).
         num_feats: number of columns.
-        dtype: of the result. Angles are computed in float64: in float32 those of some thousand frames have lost four digits.
+        dtype: of the result. Up to float32, frequencies and angles are rounded to float32, as in the tables that existing models were
+            trained with: at some hundred frames that changes the fifth decimal. For float64 everything is computed in float64.
 
     Returns:
         (*positions.shape, num_feats).
     """
-    exponents = torch.arange(0, num_feats, 2, device=positions.device, dtype=torch.float64) / num_feats
-    angles = positions.unsqueeze(-1).to(torch.float64) * torch.exp(-math.log(10000.0) * exponents)
+    precision = torch.float64 if dtype == torch.float64 else torch.float32
+    columns = torch.arange(0, num_feats, 2, device=positions.device, dtype=precision)
+    angles = positions.unsqueeze(-1).to(precision) * torch.exp(columns * (-math.log(10000.0) / num_feats))
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
     return table[..., :num_feats].to(dtype)
 

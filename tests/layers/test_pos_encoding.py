@@ -20,6 +20,20 @@ def test_the_table_is_the_formula(num_feats):
             assert table[row, column, i].item() == pytest.approx(expected, abs=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_up_to_float32_the_table_is_that_of_existing_models(dtype):
+    num_feats, frames = 32, 600
+    frequencies = torch.exp(torch.arange(0, num_feats, 2, dtype=torch.float32) * -(math.log(10000.0) / num_feats))
+    angles = torch.arange(frames, dtype=torch.float32)[:, None] * frequencies
+    table = torch.empty(frames, num_feats)
+    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+    found = sinusoids(torch.arange(frames), num_feats, dtype)
+    tolerance = 1e-6 if dtype == torch.float32 else 2**-8
+    assert (found.float() - table).abs().max() <= tolerance
+    mirrored = sinusoids(-torch.arange(frames), num_feats, dtype)
+    assert torch.equal(mirrored[:, 0::2], -found[:, 0::2]) and torch.equal(mirrored[:, 1::2], found[:, 1::2])
+
+
 def test_kinds():
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     assert torch.equal(make_pos_encoder("no", 8, 0.5, 3, 1, "relu")(x), x)
