@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -110,6 +112,9 @@ class RelativeSelfAttention(SelfAttention):
         causal: leave out the position part for frames j > i; they are attended to by their content.
         pos_dropout_rate: dropout of the sinusoids.
     """
+
+    bias_like: ClassVar[Collection[str]] = ("u", "v")
+    """Parameters that count as biases for weight decay, though their shape does not tell: they are added to the queries."""
 
     def __init__(
         self,

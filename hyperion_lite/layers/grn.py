@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Collection
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -23,6 +24,9 @@ class GlobalResponseNorm(nn.Module):
         ndim: 1 for inputs (batch, time, channels), 2 for (batch, freq, time, channels).
         eps: added to the mean norm.
     """
+
+    bias_like: ClassVar[Collection[str]] = ("gamma", "beta")
+    """Parameters that count as those of a norm for weight decay, though their shape does not tell."""
 
     def __init__(self, num_channels: int, ndim: Literal[1, 2] = 1, eps: float = 1e-6) -> None:
         super().__init__()

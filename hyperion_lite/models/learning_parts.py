@@ -183,9 +183,9 @@ class LearningParts(Configurable, Freezable):
     def trainable_param_groups(self, by_layer: bool = False) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer.
 
-        One group; or, with a ``bias_weight_decay`` in the configuration, two: biases and all other one-dimensional parameters
-        (normalisation) get that weight decay, the rest the optimizer's. Parts that have ``trainable_param_groups`` themselves (Hugging Face
-        encoders) decide on the learning rates and weight decays of their parameters.
+        One group; or, with a ``bias_weight_decay`` in the configuration, two: biases, all other one-dimensional parameters
+        (normalisation) and what a layer lists in ``bias_like`` get that weight decay, the rest the optimizer's. Parts that have
+        ``trainable_param_groups`` themselves (Hugging Face encoders) decide on the learning rates and weight decays of their parameters.
 
         Args:
             by_layer: one group, or two, for each layer of the encoder, with its distance from the top under ``layer``: 0 for all that is
@@ -196,17 +196,22 @@ class LearningParts(Configurable, Freezable):
         """
         decay = getattr(self, "bias_weight_decay", None)
         depths = self._layers().depths() if by_layer else {}
-        own = self._options_of_parts()
+        own, small = self._options_of_parts(), self._bias_like()
         groups: dict[tuple[int, float, float], dict[str, Any]] = {}
         for name, parameter in self.trainable_named_parameters():
             options = dict(own.get(id(parameter), {}))
-            if decay is not None and (name.endswith("bias") or parameter.dim() <= 1):
+            if decay is not None and (name.endswith("bias") or parameter.dim() <= 1 or id(parameter) in small):
                 options.setdefault("weight_decay", decay)
             layer = depths.get(id(parameter), -1) + 1
             options |= {"layer": layer} if by_layer else {}
             key = (layer, options.get("lr", -1.0), options.get("weight_decay", -1.0))
             groups.setdefault(key, {"params": [], **options})["params"].append(parameter)
         return [groups[key] for key in sorted(groups)]
+
+    def _bias_like(self) -> set[int]:
+        """``id`` of the parameters that parts list in ``bias_like``."""
+        modules = self.modules()
+        return {id(getattr(module, name)) for module in modules for name in getattr(module, "bias_like", ())}
 
     def _options_of_parts(self) -> dict[int, dict[str, Any]]:
         """``id`` of parameters of parts that make groups of their own -> options of their group."""
