@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -14,6 +14,8 @@ from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.freezing import Freezable
 from hyperion_lite.core.layer_stack import repeated_blocks
 from hyperion_lite.core.registry import Registry
+
+_A = TypeVar("_A", bound="NetArch")
 
 Shape = tuple[int | None, ...]
 """Size of every axis; ``None`` where the size is free (batch, time)."""
@@ -138,6 +140,15 @@ class NetArch(Configurable, Freezable):
     def parts_without_influence(self) -> list[nn.Module]:
         """Parts whose tensors a model file has though no output depends on them; they are never trained."""
         return []
+
+    def unfreeze(self: _A) -> _A:
+        """As in the base class; :meth:`parts_without_influence` stay without gradients."""
+        super().unfreeze()
+        for module in self.modules():
+            if isinstance(module, NetArch):
+                for part in module.parts_without_influence():
+                    part.requires_grad_(False)
+        return self
 
     @property
     def min_length(self) -> int:

@@ -10,7 +10,7 @@ import torch
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.core.layer_stack import LayerStack
 from hyperion_lite.optim import OptimizerFactory
-from tests.models.small_models import build, make_item
+from tests.models.small_models import XVECTORS, build, make_item
 from tests.trainers.small_training import SmallClassifier
 
 NAMES = ["wav2-ecapa", "wav2-fwse-res2", "wav2-sum-of-layers"]
@@ -38,6 +38,14 @@ def test_train_while_frozen_holds_once_it_is_unfrozen() -> None:
     assert model.unfreeze().training
     encoder = model.xvector.encoder_net
     assert encoder.freeze().unfreeze().training and all(m.training for m in encoder.modules())
+
+
+@pytest.mark.parametrize("name", sorted(XVECTORS))
+def test_an_encoder_that_is_unfrozen_trains_what_it_trained_before(name: str) -> None:
+    encoder = build(name).encoder_net
+    before = learning(encoder)
+    assert not learning(encoder.freeze())
+    assert learning(encoder.unfreeze()) == before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,6 +139,21 @@ def test_biases_and_rates_of_parts_make_groups_of_their_own() -> None:
         assert len(biases) == 1 and group["weight_decay"] == (0.01 if biases.pop() else 0.2)
         if any(id(p) in stem for p in group["params"]):
             assert group["lr"] == pytest.approx(1e-5 * 0.5**depth)
+
+
+@pytest.mark.parametrize("name", ["convnext1d", "convnext2d-merged", "conformer", "conformer-block", "ecapa"])
+def test_norms_and_biases_have_their_own_weight_decay_whatever_their_shape(name: str) -> None:
+    model = build(name)
+    model.bias_weight_decay = 0.0
+    decayed = {id(p) for g in model.trainable_param_groups() if "weight_decay" not in g for p in g["params"]}
+    assert decayed
+    for path, module in model.named_modules():
+        # position biases of relative attention are called u and v
+        own = dict(module.named_parameters(recurse=False))
+        small = own if "Norm" in type(module).__name__ else {k: p for k, p in own.items() if k in ("bias", "u", "v")}
+        assert not [f"{path}.{k}" for k, p in small.items() if id(p) in decayed]
+        if isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)):
+            assert id(module.weight) in decayed, path
 
 
 def test_parts_that_work_on_the_layers_can_be_named() -> None:

@@ -229,6 +229,8 @@ def test_superblocks_behind_the_last_endpoint_do_not_train(caplog):
     assert "without influence" in caplog.text
     frozen = {name.rsplit(".", 1)[0] for name, p in encoder.named_parameters() if not p.requires_grad}
     assert frozen and all(name.startswith(("downsample_blocks.2", "conv_blocks.2")) for name in frozen)
+    encoder.freeze().unfreeze()
+    assert {name.rsplit(".", 1)[0] for name, p in encoder.named_parameters() if not p.requires_grad} == frozen
     runs = []
     encoder.conv_blocks[2][0].register_forward_hook(lambda *_: runs.append(1))
     x = random_input(encoder, 1, 30)
