@@ -6,16 +6,16 @@ import operator
 from typing import Any
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """``value`` as an ``int``.
+def whole_number(name: str, value: Any) -> int:
+    """``value`` as an ``int``, for numbers that count from 0.
 
     Raises:
-        ValueError: not a whole number, or below ``least``; says so of ``name``.
+        ValueError: not a whole number, or negative; says so of ``name``.
     """
     try:
         number = operator.index(value)
     except TypeError as error:
         raise ValueError(f"{name} must be a whole number, got {value!r}") from error
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if number < 0:
+        raise ValueError(f"epochs and batches count from 0, got {name} {number}")
     return number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 15
 _INDEX_BITS = 32
 
 

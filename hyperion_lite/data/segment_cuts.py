@@ -8,7 +8,7 @@ from hyperion_lite.data.chunk_options import ChunkOptions
 from hyperion_lite.data.epoch_plan import ItemBatch
 from hyperion_lite.data.random_order import row_offsets
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 15
 
 
 class SegmentCuts:
