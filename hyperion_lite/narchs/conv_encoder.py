@@ -172,13 +172,13 @@ class ConvEncoder(NetArch):
             The frames, keyed as asked for; zeros at padded positions.
 
         Raises:
-            ValueError: unknown stage; otherwise as in :meth:`forward`.
+            ValueError: unknown stage, an item of which a stage has nothing; otherwise as in :meth:`forward`.
         """
         asked: dict[int | str, str] = {
             layer: self._stage_name(layer) for layer in (self.stage_names if layers is None else layers)
         }
-        padding = self._check_input(x, x_lengths)
         taps = Taps(frozenset(asked.values()))
+        padding = self._check_input(x, x_lengths, self._min_length_of(taps.names))
         h, out_padding = self._encode(x if padding is None else padding.fill(x), padding, taps, None)
         outputs = StageOutputs({}, {}, *self._finish(h, out_padding, x_lengths))
         for layer, name in asked.items():
@@ -209,7 +209,7 @@ class ConvEncoder(NetArch):
         if chunk_length < 0:
             raise ValueError(f"chunk_length must be a number of frames or 0, got {chunk_length}")
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-            padding = self._check_input(x, x_lengths)
+            padding = self._check_input(x, x_lengths, self.min_length)
             if padding is None:
                 lengths = torch.full((x.size(0),), x.size(-1), dtype=torch.int64, device=x.device)
             else:
@@ -255,16 +255,20 @@ class ConvEncoder(NetArch):
         """Shapes that :meth:`forward` accepts."""
         return [self.in_shape()]
 
-    def _check_input(self, x: torch.Tensor, x_lengths: torch.Tensor | None) -> Padding | None:
-        """The padding of ``x``, after checks of its shape and lengths."""
+    def _min_length_of(self, stages: frozenset[str]) -> int:
+        """Smallest input length that gives at least one position of the output and of ``stages``."""
+        return self.min_length
+
+    def _check_input(self, x: torch.Tensor, x_lengths: torch.Tensor | None, minimum: int) -> Padding | None:
+        """The padding of ``x``, after checks of its shape and lengths, which are at least ``minimum``."""
         if not any(_fits(tuple(x.shape), shape) for shape in self._input_shapes()):
             wanted = " or ".join(_describe(shape) for shape in self._input_shapes())
             raise ValueError(f"{type(self).__name__} expects x of shape {wanted}, got {tuple(x.shape)}")
         padding = Padding.from_lengths(x_lengths, x.size(0), x.size(-1), device=x.device)
         if padding is not None:
-            padding.check_minimum(self.min_length, "frames")
-        elif x.size(-1) < self.min_length:
-            check_minimum_length([x.size(-1)], self.min_length, "frames")
+            padding.check_minimum(minimum, "frames")
+        elif x.size(-1) < minimum:
+            check_minimum_length([x.size(-1)], minimum, "frames")
         return padding
 
 

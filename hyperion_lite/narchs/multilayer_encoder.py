@@ -14,9 +14,13 @@ from hyperion_lite.layer_blocks.receptive_field import ReceptiveField
 from hyperion_lite.layer_blocks.resample import resampled_lengths
 from hyperion_lite.narchs.conv_encoder import ConvEncoder, Taps
 from hyperion_lite.narchs.endpoint_merge import Endpoint, crop_endpoints
+from hyperion_lite.narchs.net_arch import smallest_length
 from hyperion_lite.narchs.resnet1d_layout import EndpointLayout, crop_starts
 
 logger = logging.getLogger(__name__)
+
+_MOST_LENGTHS = 1 << 20
+"""Item lengths that are tried to find where endpoints are cut. Strides out of a file can multiply to any number."""
 
 MakeEndpoint = Callable[[int, int, int, int], nn.Module]
 """(in_channels, out_channels, in_scale, out_scale) -> a module with a part ``resample`` and ``forward(x, padding)``."""
@@ -130,7 +134,8 @@ class MultilayerEncoder(ConvEncoder):
 
     def _endpoint_field(self, layout: EndpointLayout, fields: list[ReceptiveField]) -> ReceptiveField:
         # after upsampling by r, output t reads position (t + s) // r, where s is the first position of the centred cut
-        lengths = torch.arange(self.min_length, self.min_length + 64 * self.alignment)
+        count = min(64 * self.alignment, _MOST_LENGTHS)
+        lengths = torch.arange(self.min_length, self.min_length + count)
         starts = crop_starts(self._endpoint_lengths(layout, lengths))
         merged: ReceptiveField | None = None
         for superblock, start in zip(layout.superblocks, starts, strict=True):
@@ -152,7 +157,7 @@ class MultilayerEncoder(ConvEncoder):
     ) -> tuple[torch.Tensor, Padding | None]:
         wanted = () if self._endpoints is None else self._endpoints.superblocks
         outputs: list[Endpoint] = []
-        for index, parts in enumerate(self._parts()[: self._depth(taps) + 1], start=-1):
+        for index, parts in enumerate(self._parts()[: self._depth(taps.names) + 1], start=-1):
             for part in parts:
                 x, padding = part(x, padding)
             taps.record(self.layer_names[index + 1], x, padding)
@@ -162,13 +167,20 @@ class MultilayerEncoder(ConvEncoder):
             return self._merge(self._endpoints, outputs, taps, item_lengths)
         return x, padding
 
-    def _depth(self, taps: Taps) -> int:
+    def _depth(self, stages: frozenset[str]) -> int:
         """Number of superblocks to run: those behind the last endpoint have no influence on the output."""
         superblocks = self.layer_names[1:]
         if self._endpoints is None:
             return len(superblocks)
-        tapped = [index + 1 for index, name in enumerate(superblocks) if name in taps.names]
-        return max([self._endpoints.superblocks[-1] + 1, *tapped])
+        asked = [index + 1 for index, name in enumerate(superblocks) if name in stages]
+        return max([self._endpoints.superblocks[-1] + 1, *asked])
+
+    def _min_length_of(self, stages: frozenset[str]) -> int:
+        depth = self._depth(stages)
+        if self._endpoints is None or depth == self._endpoints.superblocks[-1] + 1:
+            return self.min_length
+        # what lies behind the last endpoint can need more frames than the output does
+        return max(self.min_length, smallest_length(lambda lengths: self._superblock_lengths(lengths)[depth - 1]))
 
     def _endpoint(self, superblock: int, x: torch.Tensor, padding: Padding | None, taps: Taps) -> Endpoint:
         number = self._endpoint_numbers.get(superblock)

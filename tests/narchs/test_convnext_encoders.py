@@ -240,6 +240,18 @@ def test_superblocks_behind_the_last_endpoint_do_not_train(caplog):
     assert runs
 
 
+def test_a_stage_behind_the_last_endpoint_needs_its_own_number_of_frames():
+    sizes = {"convb_repeats": [1, 1, 1], "in_stride": 1, "in_kernel_size": 1, "endpoint_scale_layer": 0}
+    encoder = small(multilayer=True, endpoint_layers=[1], **sizes).eval()
+    assert encoder.min_length == 1
+    x = random_input(encoder, 2, 8)
+    for short, lengths in ((x[..., :3], None), (x, torch.tensor([8, 3]))):
+        assert encoder(short, lengths)[0].size(0) == 2
+        with pytest.raises(TooShortError, match="minimum is 4"):
+            encoder.forward_hid_feats(short, lengths, [3])
+    assert encoder.forward_hid_feats(x[..., :4], layers=[3]).feats[3].size(-1) == 1
+
+
 def test_layers_for_gradual_unfreezing_go_from_input_to_output():
     encoder = small(convb_repeats=[1, 2], convb_channels=[6, 8])
     layers = encoder.encoder_layers()

@@ -260,6 +260,11 @@ def test_superblocks_without_influence_are_reported_and_not_run(caplog):
     assert torch.equal(outputs.output, h)
 
 
+def test_the_context_of_absurd_strides_costs_no_memory():
+    encoder = small_resnet1d(multilayer=True, resb_strides=[10**5, 10**6, 10**7], endpoint_scale_layer=0)
+    assert encoder.alignment >= 10**18 and min(encoder.in_context()) > 10**6
+
+
 def test_full_lengths_and_masks_are_accepted():
     encoder = small_resnet1d().eval()
     x = random_input(encoder, 2, 16)
