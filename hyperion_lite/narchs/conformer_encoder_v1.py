@@ -175,6 +175,11 @@ class ConformerEncoderV1(ConvEncoder):
         """Whether outputs depend on :meth:`in_context` alone: with local or block attention, and no other part with global reach."""
         return self._pattern.reach is not None and super().is_convolutional
 
+    def _check_input(self, x: torch.Tensor, x_lengths: torch.Tensor | None, minimum: int) -> Padding | None:
+        if self._takes_tokens and (x.is_floating_point() or x.is_complex()):
+            raise ValueError(f"in_layer_type embed takes integer tokens, got {x.dtype}")
+        return super()._check_input(x, x_lengths, minimum)
+
     def _encode(
         self, x: torch.Tensor, padding: Padding | None, taps: Taps, item_lengths: torch.Tensor | None
     ) -> tuple[torch.Tensor, Padding | None]:

@@ -305,6 +305,8 @@ class TestConfigurations:
             batch, lengths = encoder(tokens, torch.tensor([20, 9]))
             assert relative_error(batch[1:, :, :9], encoder(tokens[1:, :9])[0]) <= 1e-12
         assert lengths.tolist() == [20, 9]
+        with pytest.raises(ValueError, match="integer"):
+            encoder(torch.rand(2, 20))
         encoder(tokens)[0].sum().backward()
         assert not encoder.in_layer[0].weight.grad[10].any()
 
