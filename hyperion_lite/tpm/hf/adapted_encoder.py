@@ -54,7 +54,9 @@ class AdaptedEncoder(Configurable, Freezable):
         """
         if self._lora is not None:
             raise ConfigError("the encoder has adapters already; merge them first (merge_lora)")
-        self.hf_model = add_adapters(self.hf_model, settings)
+        # adapters that are added in inference mode can be trained all the same
+        with torch.inference_mode(False):
+            self.hf_model = add_adapters(self.hf_model, settings)
         self._lora = settings
         self._update_config(
             use_lora=True,
@@ -67,7 +69,8 @@ class AdaptedEncoder(Configurable, Freezable):
     def merge_lora(self: _E) -> _E:
         """Add the products of the adapters to the weights and drop the adapters: the same outputs from a plain encoder. Returns itself."""
         if self._lora is not None:
-            self.hf_model = merge_adapters(self.hf_model)
+            with torch.inference_mode(False), torch.no_grad():
+                self.hf_model = merge_adapters(self.hf_model)
             self._lora = None
             self._update_config(use_lora=False)
         return self
@@ -130,7 +133,7 @@ class AdaptedEncoder(Configurable, Freezable):
             if names:
                 more = f" and {len(names) - 10} more" if len(names) > 10 else ""
                 raise ModelFileError(f"{where} {what}: {', '.join(names[:10])}{more}")
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             for name, value in state.items():
                 targets[name].data.copy_(value)
 

@@ -83,10 +83,14 @@ def add_adapters(model: nn.Module, settings: LoRASettings) -> nn.Module:
         bias="none",
     )
     training = model.training
+    learning = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     with warnings.catch_warnings():
         # peft reads an attribute that newer releases of transformers have renamed
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         wrapped: nn.Module = peft.get_peft_model(model, config, adapter_name=ADAPTER)
+    for parameter, learns in learning:
+        # peft freezes everything else, here train modes decide on that
+        parameter.requires_grad_(learns)
     return wrapped.train(training)
 
 

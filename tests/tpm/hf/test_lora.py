@@ -168,6 +168,18 @@ def test_who_has_no_peft_is_told_how_to_get_it_and_needs_it_for_adapters_only(mo
         make_encoder("wavlm-group", use_lora=True)
 
 
+def test_in_inference_mode_they_are_made_and_merged_for_training_too(tmp_path):
+    adapted("hubert-group", ("q_proj",)).save_adapters(tmp_path / "a")
+    encoder, merged = make_encoder("hubert-group"), make_encoder("hubert-group")
+    with torch.inference_mode():
+        encoder.load_adapters(tmp_path / "a")
+        merged.load_adapters(tmp_path / "a")
+        merged.merge_lora()
+    for one in (encoder, merged):
+        outputs(one).sum().backward()
+        assert all(p.grad is not None for n, p in one.named_parameters() if "layers" in n)
+
+
 def test_there_is_one_set_of_adapters():
     encoder = adapted("hubert-group")
     with pytest.raises(ConfigError, match="merge them first"):
@@ -266,7 +278,9 @@ class TestAlone:
         adapted("hubert-group", ("q_proj",)).save_adapters(tmp_path / "a")
         encoder = adapted("hubert-group", ("v_proj",))
         expected = outputs(encoder)
-        with pytest.raises(ConfigError, match=r"in q_proj; the encoder has some of rank 2, alpha 3, in v_proj.*merge_lora"):
+        with pytest.raises(
+            ConfigError, match=r"in q_proj; the encoder has some of rank 2, alpha 3, in v_proj.*merge_lora"
+        ):
             encoder.load_adapters(tmp_path / "a")
         assert torch.equal(outputs(encoder), expected)
 
