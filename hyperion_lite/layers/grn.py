@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.padding import Padding
-from hyperion_lite.layers.precision import at_least_float32, autocast_disabled
+from hyperion_lite.layers.precision import autocast_disabled
 
 
 class GlobalResponseNorm(nn.Module):
@@ -44,12 +44,13 @@ class GlobalResponseNorm(nn.Module):
             padding: valid positions of the time axis; ``None`` when all are. Padded positions do not count.
 
         Returns:
-            A tensor like ``x``.
+            A tensor like ``x``; ``beta`` at padded positions.
         """
-        valid = x if padding is None else padding.fill(x, dim=-2)
+        x = x if padding is None else padding.fill(x, dim=-2)
         with autocast_disabled(x):
-            # squares of half precision overflow
-            norms = torch.linalg.vector_norm(at_least_float32(valid), dim=tuple(range(1, x.dim() - 1)), keepdim=True)
+            # squares of half precision overflow; asking for the dtype keeps no copy in it for the gradient
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            norms = torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim() - 1)), keepdim=True, dtype=dtype)
             scale = norms / (norms.mean(dim=-1, keepdim=True) + self.eps)
         return torch.addcmul(x + self.beta.to(x.dtype), x, (self.gamma * scale).to(x.dtype))
 

@@ -102,3 +102,15 @@ def test_autocast_gives_the_dtype_of_the_input():
         assert norm(x).dtype == torch.float32
         assert norm(x.bfloat16()).dtype == torch.bfloat16
         torch.testing.assert_close(norm(x.bfloat16()).float(), norm(x), rtol=0.05, atol=0.05)
+
+
+def test_training_in_half_precision_keeps_no_copy_in_float32():
+    norm = random_norm(4, 1, torch.bfloat16)
+    x = torch.randn(2, 50, 4).bfloat16().requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y = norm(x, Padding.from_lengths(torch.tensor([50, 20]), 2, 50))
+    large = [t for t in kept if t.shape == x.shape and t.is_floating_point()]
+    assert large and {t.dtype for t in large} == {torch.bfloat16} and len({t.data_ptr() for t in large}) == 1
+    y.float().square().sum().backward()
+    assert x.grad.isfinite().all() and not x.grad[1, 20:].any()
