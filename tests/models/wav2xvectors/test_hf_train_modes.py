@@ -92,6 +92,8 @@ def test_modes_change_no_embedding_and_dropout_and_masks_are_off_where_all_is_fr
     embeddings = model.extract_embed(x, lengths)
     frames = model.hf_feats(x, lengths).last_hidden_state
     for mode in MODES:
+        # statistics that a mode before has moved
+        model.load_state_dict(models[name].state_dict())
         model.set_train_mode(mode)
         assert torch.equal(model.eval().extract_embed(x, lengths), embeddings), mode
         model.train()
