@@ -124,6 +124,13 @@ class LearningParts(Configurable, Freezable):
             _stay_in_eval(module)
         self.train(self._asked_training)
 
+    def _restore_learning_parts(self) -> None:
+        """Let the same parts learn as before, where some were replaced."""
+        layers = self._last_layers
+        self.set_train_mode(self.train_mode)
+        if layers is not None:
+            self.train_last_layers(layers)
+
     def _parts_without_influence(self) -> list[nn.Module]:
         # parameters that get no gradient make distributed training fail
         return [

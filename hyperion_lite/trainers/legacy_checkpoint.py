@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -266,19 +266,34 @@ def _name_optimizer_state(one: LegacyCheckpoint, saved: dict[str, Any], file: An
     groups = saved["param_groups"]
     for mode in one.model.valid_train_modes:
         one.model.set_train_mode(mode)
-        learning = {n: p for n, p in one.model.named_parameters() if p.requires_grad}
-        names = [name for name in order if name in learning]
-        if len(groups) == 2:
-            small = [n for n in names if n.endswith("bias") or learning[n].dim() <= 1]
-            names = [n for n in names if n not in small] + small
-        if len(names) == sum(len(g["params"]) for g in groups):
-            named = name_state(saved, names)
-            if all(_fits(values, learning[name]) for name, values in named["state"].items()):
-                return named
+        for learning in _counted_parameters(one.model):
+            names = [name for name in order if name in learning]
+            if len(groups) == 2:
+                small = [n for n in names if n.endswith("bias") or learning[n].dim() <= 1]
+                names = [n for n in names if n not in small] + small
+            if len(names) == sum(len(g["params"]) for g in groups):
+                named = name_state(saved, names)
+                if all(_fits(values, learning[name]) for name, values in named["state"].items()):
+                    return named
     raise ModelFileError(
         f"{one.source}: its optimizer state has {sum(len(g['params']) for g in groups)} parameters, which fit no train mode of "
         f"{type(one.model).__name__} ({', '.join(one.model.valid_train_modes)}); convert the model without the trainer state"
     )
+
+
+def _counted_parameters(model: HyperTorchModel) -> Iterator[dict[str, torch.nn.Parameter]]:
+    """The parameters that an optimizer of the present train mode may count: those that learn, and with them those of the same encoders
+    that can never get a gradient, which the original toolkit does not freeze."""
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    yield learning
+    without_gradient = {
+        id(p)
+        for module in model.modules()
+        if any(p.requires_grad for p in module.parameters())
+        for p in getattr(module, "fixed_parameters", list)()
+    }
+    if without_gradient:
+        yield {name: p for name, p in model.named_parameters() if name in learning or id(p) in without_gradient}
 
 
 def _fits(values: Mapping[str, Any], parameter: torch.Tensor) -> bool:

@@ -92,6 +92,23 @@ def test_only_the_last_layers_learn(name: str, count: int) -> None:
     assert learning(model) == everything and all(m.training for m in model.modules())
 
 
+@pytest.mark.parametrize("name", ["wav2-ecapa", "hf-wavlm-group"])
+@pytest.mark.parametrize("what", ["last layers", "frozen", "ft-embed-affine"])
+def test_a_change_of_the_head_leaves_what_learns(name: str, what: str) -> None:
+    model = build(name)
+    if what == "last layers":
+        model.train_last_layers(1)
+    else:
+        model.set_train_mode(what)
+    model.train()
+    before, modes = learning(model), {n: m.training for n, m in model.named_modules()}
+    model.change_config(xvector={"margin": 0.1})
+    assert learning(model) == before
+    model.rebuild_output_layer(num_classes=11)
+    assert learning(model) == before
+    assert {n: m.training for n, m in model.named_modules()} == modes
+
+
 def test_what_cannot_go_by_layer_says_so() -> None:
     with pytest.raises(ConfigError, match="SmallClassifier does not tell the layers"):
         SmallClassifier().train_last_layers(1)

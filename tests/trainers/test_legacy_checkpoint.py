@@ -14,9 +14,11 @@ from torch.nn import functional
 
 from hyperion_lite.cli.main import main
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
+from hyperion_lite.models.registry import find_model_class
 from hyperion_lite.trainers.legacy_checkpoint import convert_legacy_checkpoints
 from hyperion_lite.trainers.torch_trainer_base import TorchTrainerBase
 from tests.helpers import shared_path
+from tests.models.small_hf_models import HF_MODELS
 from tests.trainers.small_training import RecordingLogger, SmallClassifier, assert_same_state
 
 STORED = {
@@ -184,3 +186,24 @@ def test_wrong_requests(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "new").rglob("*")) == ["config.json", "model", "model.safetensors"]
     with pytest.raises(FileExistsError):
         convert_legacy_checkpoints([source], tmp_path / "new")
+
+
+@pytest.mark.parametrize("with_masks", [True, False])
+def test_parameters_without_gradient_count_in_the_optimizer_of_the_original(tmp_path: Path, with_masks: bool) -> None:
+    class_name, config = HF_MODELS["hf-wavlm-group"]
+    options = {**config, "hf_feats": {**config["hf_feats"], "apply_spec_augment": with_masks}}
+    model: Any = find_model_class(class_name).from_config(options)
+    model.save(tmp_path / "plain.pth")
+    content = torch.load(tmp_path / "plain.pth", weights_only=True)
+    # the original freezes nothing in this mode, and torch leaves out what has no gradient
+    parameters = {name: torch.nn.Parameter(p.detach().clone()) for name, p in model.named_parameters()}
+    optimizer = torch.optim.Adam(parameters.values())
+    for name, p in parameters.items():
+        p.grad = None if name.endswith("masked_spec_embed") else torch.full_like(p, 0.5)
+    optimizer.step()
+    progress = {"epoch": 1, "batch": 0, "global_step": 7, "rng_state": torch.get_rng_state(), "logs": {}}
+    torch.save({**content, **progress, "optimizer_state_dict": optimizer.state_dict()}, tmp_path / "model_ep0001.pth")
+    convert_legacy_checkpoints([tmp_path / "model_ep0001.pth"], tmp_path / "new", ["model"], True)
+    named = torch.load(tmp_path / "new" / "model" / "optimizer.pt", weights_only=True)["state"]
+    assert list(named) == [name for name in parameters if not name.endswith("masked_spec_embed")]
+    assert all(named[name]["exp_avg"].shape == parameters[name].shape for name in named)

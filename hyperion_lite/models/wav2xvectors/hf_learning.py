@@ -91,10 +91,10 @@ class HFLearning(WaveformXVector, abstract=True):
         modes = TrainModes(name for name, mode in MODES.items() if has_adapters or not mode.needs_adapters)
         # those of this model, which can do less than its class
         self.valid_train_modes = modes  # type: ignore[misc]
-        mode, layers = self.train_mode, self._last_layers
-        self.set_train_mode(mode if mode in modes else "full")
-        if layers is not None:
-            self.train_last_layers(layers)
+        if self.train_mode in modes:
+            self._restore_learning_parts()
+        else:
+            self.set_train_mode("full")
 
     # adapters
 

@@ -281,12 +281,14 @@ class WaveformXVector(HyperTorchModel, abstract=True):
         Rows of known classes are kept when the model has a class table and ``class_names`` gives the new ids.
         """
         report = self.xvector.rebuild_output_layer(**options)
-        self.set_train_mode(self.train_mode)
+        self._restore_learning_parts()
         return report
 
     def change_config(self, xvector: Mapping[str, Any] | None = None) -> None:
         """Change configuration keys that need no new tensors, see the method of the x-vector."""
         self.xvector.change_config(**(xvector or {}))
+        if (xvector or {}).get("train_mode") is None:
+            self._restore_learning_parts()
 
     def check_changes(self, xvector: Mapping[str, Any] | None = None) -> None:
         """Check the arguments of :meth:`change_config`, and change nothing. Raises ``ConfigError``."""

@@ -125,7 +125,10 @@ class HeadChanges(HyperTorchModel, abstract=True):
             self.bias_weight_decay = changes["bias_weight_decay"]
             self._update_config(bias_weight_decay=changes.pop("bias_weight_decay"))
         self._change_settings(**changes)
-        self.set_train_mode(self.train_mode if train_mode is None else train_mode)
+        if train_mode is None:
+            self._restore_learning_parts()
+        else:
+            self.set_train_mode(train_mode)
 
     def check_changes(self, **changes: Any) -> None:
         """Check the arguments of :meth:`change_config`, and change nothing.
@@ -205,7 +208,7 @@ class HeadChanges(HyperTorchModel, abstract=True):
             self._replace_output(rows, **changes)
         self._class_names = None
         self.class_names = class_names
-        self.set_train_mode(self.train_mode)
+        self._restore_learning_parts()
         logger.info(
             "new output layer for %d classes: %d prototypes kept, %d initialised at random, %d old classes gone",
             size,
