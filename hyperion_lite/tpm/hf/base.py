@@ -144,7 +144,7 @@ class HFWav2VecBase(AdaptedEncoder):
         self._fix_architecture(resolved, drop_layers_gt)
         self._read_processor(feature_processor, normalize_input, sample_frequency)
         self.architecture = resolved
-        self._build(source, weight_dtype)
+        self._build(source, weight_dtype, drop_layers_gt is not None)
         components = list(self.default_lora_components) if lora_components is None else lora_components
         if use_lora:
             self.add_lora(LoRASettings(tuple(components), lora_rank, lora_alpha, lora_dropout))
@@ -181,16 +181,25 @@ class HFWav2VecBase(AdaptedEncoder):
             if drop_layers_gt < 1:
                 raise ConfigError(f"drop_layers_gt = {drop_layers_gt}: at least one layer must remain")
             architecture[self.layers_key] = min(drop_layers_gt, architecture[self.layers_key])
+        if architecture[self.layers_key] < 1:
+            raise ConfigError(f"{self.layers_key} must be at least 1, got {architecture[self.layers_key]}")
         for key in ("layerdrop", "encoder_layerdrop"):
             if key in architecture:
                 architecture[key] = 0.0
+        for axis in ("time", "feature"):
+            width = architecture[f"mask_{axis}_length"]
+            if architecture["apply_spec_augment"] and architecture[f"mask_{axis}_prob"] > 0 and width < 1:
+                raise ConfigError(f"mask_{axis}_length must be at least 1, got {width}")
 
     def _read_processor(
         self, processor: Mapping[str, Any] | None, normalize_input: bool, sample_frequency: int
     ) -> None:
         self.feature_processor: dict[str, Any] | None = to_plain(processor, "feature_processor")
         settings = self.feature_processor or {}
-        self.normalize_input = normalize_input and bool(settings.get("do_normalize", True))
+        normalize = settings.get("do_normalize", True)
+        if not isinstance(normalize, bool):
+            raise ConfigError(f"feature_processor.do_normalize must be true or false, got {normalize!r}")
+        self.normalize_input = normalize_input and normalize
         rate = settings.get("sampling_rate", sample_frequency)
         if rate != sample_frequency and sample_frequency != _USUAL_SAMPLE_FREQUENCY:
             raise ConfigError(
@@ -200,7 +209,7 @@ class HFWav2VecBase(AdaptedEncoder):
             raise ConfigError(f"feature_processor.sampling_rate must be a number of Hz, got {rate!r}")
         self.sample_frequency: int = rate
 
-    def _build(self, source: Pretrained | None, weight_dtype: str) -> None:
+    def _build(self, source: Pretrained | None, weight_dtype: str, drops_layers: bool) -> None:
         config_class, model_class = self.transformers_classes
         if source is None:
             self.hf_model = build_model(self.architecture, config_class, model_class, type(self).__name__)
@@ -212,7 +221,7 @@ class HFWav2VecBase(AdaptedEncoder):
         self._adapt()
         dtype = None if weight_dtype == "stored" else getattr(torch, weight_dtype)
         state = encoder_state(source.state, self.weight_prefixes, self.hf_model.state_dict(), source.folder)
-        load_weights(self.hf_model, state, source.folder, dtype, self.num_hidden_layers)
+        load_weights(self.hf_model, state, source.folder, dtype, self.num_hidden_layers if drops_layers else None)
 
     def _adapt(self) -> None:
         """Put our modules, which know about padding, in the places of those of transformers; tensor names stay."""
@@ -353,8 +362,10 @@ class HFWav2VecBase(AdaptedEncoder):
         )
 
     def _chunk_samples(self, chunk_length: float) -> int:
+        if not 0 <= chunk_length < float("inf"):
+            raise ValueError(f"chunk_length must be 0 or a positive number of seconds, got {chunk_length}")
         samples = int(chunk_length * self.sample_frequency)
-        if chunk_length < 0 or (chunk_length > 0 and samples < self.hop_samples):
+        if chunk_length > 0 and samples < self.hop_samples:
             raise ValueError(
                 f"chunk_length = {chunk_length} s is shorter than a frame ({self.hop_samples} samples at {self.sample_frequency} Hz); "
                 "use 0 for no chunks"

@@ -65,7 +65,7 @@ def _guarded(make: Any, where: object) -> Any:
         return make()
     except HyperionLiteError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, ZeroDivisionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise ConfigError(f"{where}: transformers refuses the architecture: {error}") from error
     except Exception as error:
         # newer releases check configurations with an error class of huggingface_hub, which older ones do not have

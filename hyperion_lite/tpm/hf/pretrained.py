@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hyperion_lite.core.errors import ModelFileError
-from hyperion_lite.pth import PthError, open_pth
+from hyperion_lite.pth import Opaque, PthError, open_pth
 from hyperion_lite.tpm.hf.hub import fetch_from_hub
 
 _INDEX_SUFFIX = ".index.json"
@@ -127,6 +127,12 @@ def _read_safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def _read_pickled(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         with open_pth(path) as file:
+            content = file.root if isinstance(file.root, Mapping) else {"": file.root}
+            foreign = [
+                f"{name}: {value.qualified_name}" for name, value in content.items() if isinstance(value, Opaque)
+            ]
+            if foreign:
+                raise ModelFileError(f"{path} holds other objects than tensors, which no weights need: {foreign[:5]}")
             for name, tensor in file.state_dict(as_torch=True, verify=True).items():
                 if tensor.numel() * tensor.element_size() > max(
                     tensor.untyped_storage().nbytes(), _MOST_REPEATED_BYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.tpm.hf.attention import GatedPositionAttention
 from hyperion_lite.tpm.hf.conv_encoder import HFConvEncoder
 
@@ -50,3 +51,12 @@ class HFWavLM(HFConvEncoder):
             "max_bucket_distance": max_bucket_distance,
         }
         super().__init__(more_architecture=own, **conv_encoder)
+
+    def _fix_architecture(self, architecture: dict[str, Any], drop_layers_gt: int | None) -> None:
+        super()._fix_architecture(architecture, drop_layers_gt)
+        buckets, distance = architecture["num_buckets"], architecture["max_bucket_distance"]
+        # a quarter of the entries: the short distances of one direction, one by one; long ones must follow in logarithmic steps
+        if buckets < 4 or distance <= buckets // 4:
+            raise ConfigError(
+                f"num_buckets must be at least 4 and max_bucket_distance above a quarter of it, got {buckets} and {distance}"
+            )

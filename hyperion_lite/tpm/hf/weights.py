@@ -50,7 +50,7 @@ def encoder_state(
 
 
 def load_weights(
-    model: nn.Module, state: Mapping[str, torch.Tensor], where: Path, dtype: torch.dtype | None, kept_layers: int
+    model: nn.Module, state: Mapping[str, torch.Tensor], where: Path, dtype: torch.dtype | None, kept_layers: int | None
 ) -> None:
     """Copy ``state`` into ``model``.
 
@@ -59,7 +59,7 @@ def load_weights(
         state: what :func:`encoder_state` gives.
         where: for messages.
         dtype: of the parameters; ``None`` for that of the stored tensors.
-        kept_layers: layers of the model; tensors of later ones are left.
+        kept_layers: layers of the model where it is meant to have fewer than the file; tensors of later ones are left.
 
     Raises:
         ModelFileError: tensors of the encoder are missing or of another shape; lists them.
@@ -91,10 +91,11 @@ def load_weights(
 
 
 def _report_unused(
-    state: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], where: Path, kept_layers: int
+    state: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], where: Path, kept_layers: int | None
 ) -> None:
     unused = [name for name in state if name not in targets]
-    dropped = {int(match[1]) for name in unused if (match := _LAYER.search(name)) and int(match[1]) >= kept_layers}
+    layers = {int(match[1]) for name in unused if (match := _LAYER.search(name))}
+    dropped = set() if kept_layers is None else {layer for layer in layers if layer >= kept_layers}
     if dropped:
         logger.info("%s: layers %d to %d are left out", where, min(dropped), max(dropped))
     other = [

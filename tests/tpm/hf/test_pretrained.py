@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import shutil
 
@@ -204,6 +205,8 @@ def test_the_feature_processor_is_honoured_and_kept(tmp_path):
         assert torch.allclose(normalised(3 * x + 1).last_hidden_state, normalised(x).last_hidden_state, atol=1e-4)
     with pytest.raises(ConfigError, match="8000"):
         HFWav2Vec2(pretrained_model_path=str(folder), sample_frequency=44100)
+    with pytest.raises(ConfigError, match="do_normalize"):
+        HFWav2Vec2(pretrained_model_path=str(folder), feature_processor={"do_normalize": "no"})
 
 
 def test_a_model_of_another_family_is_refused(tmp_path):
@@ -220,6 +223,9 @@ def test_a_model_of_another_family_is_refused(tmp_path):
         ({"intermediate_size": 10**9}, ModelFileError),
         ({"hidden_size": "wide"}, ConfigError),
         ({"hidden_size": 17}, ConfigError),
+        ({"hidden_size": -16}, ConfigError),
+        ({"num_hidden_layers": 0}, ConfigError),
+        ({"mask_time_length": 0}, ConfigError),
         ({"conv_stride": [5, 0, 4]}, ConfigError),
         ({"conv_dim": [8, 8]}, ConfigError),
         ({"hidden_act": "no-such-activation"}, ConfigError),
@@ -230,8 +236,48 @@ def test_a_crafted_configuration_is_refused(change, error, tmp_path):
     folder = save_original("wav2vec2-group", tmp_path / "model")
     document = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**document, **change}))
-    with pytest.raises(error, match=r"config\.json|model"):
+    with pytest.raises(error, match=rf"config\.json|model|{next(iter(change))}"):
         HFWav2Vec2(pretrained_model_path=str(folder))
+
+
+@pytest.mark.parametrize("buckets", [(2, 800), (16, 0), (16, 4)])
+def test_tables_of_positions_that_cannot_be_are_refused(buckets, tmp_path):
+    sizes = dict(zip(("num_buckets", "max_bucket_distance"), buckets, strict=True))
+    with pytest.raises(ConfigError, match="num_buckets"):
+        make_encoder("wavlm-group", **sizes)
+    folder = save_original("wavlm-group", tmp_path / "model")
+    document = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**document, **sizes}))
+    with pytest.raises(ConfigError, match="num_buckets"):
+        HFWavLM(pretrained_model_path=str(folder))
+
+
+def test_layers_that_the_configuration_does_not_know_are_reported(tmp_path, caplog):
+    folder = save_original("wavlm-group", tmp_path / "model")
+    document = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**document, "num_hidden_layers": 2}))
+    with caplog.at_level(logging.WARNING):
+        assert HFWavLM(pretrained_model_path=str(folder)).num_hidden_layers == 2
+    assert "encoder.layers.2." in caplog.text
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy-container"])
+def test_weights_with_foreign_objects_are_refused_and_not_run(zipped, tmp_path):
+    folder, mark = save_original("wav2vec2-group", tmp_path / "model"), tmp_path / "mark"
+    rewrite(folder, lambda state: {**state, "extra": Hostile(mark)}, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ModelFileError, match=r"pytorch_model\.bin.*extra"):
+        HFWav2Vec2(pretrained_model_path=str(folder))
+    assert not mark.exists()
+
+
+class Hostile:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
 
 
 def test_damaged_files_are_named(tmp_path):
