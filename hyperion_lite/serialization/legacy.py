@@ -33,6 +33,9 @@ def modernise_config(config: Mapping[str, Any]) -> dict[str, Any]:
         part = modern.get(key)
         if isinstance(part, dict) and isinstance(part.get("mvn"), dict):
             _modernise_mvn(part["mvn"])
+    if isinstance(modern.get("hf_feats"), dict):
+        # of no effect since long, for transformers neither
+        modern["hf_feats"].pop("resume_download", None)
     if class_name.startswith("HF") and "feat_fusion_method" in modern:
         method = modern.pop("feat_fusion_method")
         modern.setdefault("feat_fuser", {"feat_fuser": {"fuser_type": method}, "mvn": None, "spec_augment": None})
@@ -102,6 +105,9 @@ def modernise_tensor_names(
     """
     modern = modernise_config(config)
     renamed: OrderedDict[str, _T] = OrderedDict(state)
+    if class_name.startswith("HF") and isinstance(modern.get("hf_feats"), dict):
+        # the file has the encoder: it must not send anybody to the hub, nor into another directory
+        modern["hf_feats"]["ignore_pretrained"] = True
     if class_name.startswith("HF") and "feat_fusion_method" in config:
         pairs = {"feat_fuser": "feat_fuser.feat_fuser.feat_fuser"}
         pairs.update({f"feat_fuser.{leaf}": f"feat_fuser.feat_fuser.feat_fuser.{leaf}" for leaf in ("weight", "bias")})

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.batch_norm import BatchNorm1d
+
+_LOADING_HOOKS = "_load_state_dict_pre_hooks"
 
 
 class EncoderLayer(nn.Module):
@@ -77,3 +80,22 @@ class PositionalConv(nn.Module):
             x = padding.fill(x)
         # a kernel of even size gives one frame too many
         return self.activation(self.conv(x)[..., :length]).transpose(1, 2)
+
+    # a convolution with weight norm is of a class, and has a hook, that torch makes on the spot: pickle finds neither
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if parametrize.is_parametrized(self.conv):
+            state["_modules"] = {**state["_modules"], "conv": None}
+            state["weight_normed"] = {k: v for k, v in self.conv.__dict__.items() if k != _LOADING_HOOKS}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        content = state.pop("weight_normed", None)
+        super().__setstate__(state)
+        if content is not None:
+            conv = parametrizations.weight_norm(nn.Conv1d(1, 1, 1, device="meta"), dim=2)
+            hooks = conv.__dict__[_LOADING_HOOKS]
+            conv.__dict__.clear()
+            conv.__dict__.update(content, **{_LOADING_HOOKS: hooks})
+            self.conv = conv

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import pickle
 import shutil
 from collections import OrderedDict
 from importlib import resources
@@ -282,6 +284,43 @@ class TestFiles:
             loaded = WaveformXVector.auto_load(tmp_path / name)
             assert torch.equal(loaded.extract_embed(x), expected)
             assert loaded.get_config() == model.get_config()
+
+    @pytest.mark.parametrize("form", ["model.pth", "directory"])
+    def test_a_file_never_sends_to_a_pretrained_model(self, tmp_path, form, caplog):
+        model = build("hf-wavlm-group")
+        model.save(tmp_path / form)
+        foreign = {"ignore_pretrained": False, "pretrained_model_path": "somebody/something", "resume_download": True}
+        if form == "directory":
+            config = json.loads((tmp_path / form / "config.json").read_text())
+            config["hf_feats"].update(foreign)
+            (tmp_path / form / "config.json").write_text(json.dumps(config))
+        else:
+            content = torch.load(tmp_path / form, weights_only=True)
+            content["model_cfg"]["hf_feats"].update(foreign)
+            torch.save(content, tmp_path / form)
+        loaded = HyperTorchModel.auto_load(tmp_path / form)
+        assert loaded.get_config()["hf_feats"]["ignore_pretrained"] is True
+        assert not caplog.records
+        x = make_item(model, 4000)[None]
+        assert torch.equal(loaded.extract_embed(x), model.extract_embed(x))
+
+    @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+    @pytest.mark.parametrize("lora", [False, True])
+    def test_models_can_be_copied_and_sent_to_other_processes(self, duplicate, lora):
+        config = copy.deepcopy(HF_MODELS["hf-wavlm-group"])
+        config[1]["hf_feats"]["use_lora"] = lora
+        model = find_model_class(config[0])(**config[1])
+        model.set_train_mode("hf-lora" if lora else "ft-xvector")
+        twin = duplicate(model.train())
+        assert [(n, p.requires_grad) for n, p in twin.named_parameters()] == [
+            (n, p.requires_grad) for n, p in model.named_parameters()
+        ]
+        assert [(n, m.training) for n, m in twin.named_modules()] == [(n, m.training) for n, m in model.named_modules()]
+        x = make_item(model, 4000)[None]
+        expected = model.eval().extract_embed(x)
+        assert torch.equal(twin.eval().extract_embed(x), expected)
+        twin.load_state_dict({name: torch.zeros_like(t) for name, t in twin.state_dict().items()})
+        assert torch.equal(model.extract_embed(x), expected)
 
     def test_weight_norm_in_either_spelling(self, tmp_path):
         model = build("hf-wav2vec2-group")
