@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.data.kaldi_io import text_lines
+from hyperion_lite.data.manifests import ClassInfo
+from hyperion_lite.data.manifests.table_io import table_format
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.xvectors.output_layers import RebuildReport
 
@@ -66,28 +70,26 @@ def _old_ids(model: Any, classes_file: str | None) -> list[str] | None:
 
 
 def read_ids(path: str) -> list[str]:
-    """Class ids of a table with a column ``id`` (in the order of ``class_idx`` where it has that), or of a list with one id a line.
+    """Class ids in index order: of a class table (see :class:`~hyperion_lite.data.manifests.ClassInfo`), or of a list, one id a line.
 
     Raises:
-        ConfigError: an id comes twice, or the table has no column ``id``.
+        ConfigError: a list that is empty, or has an id twice.
         FileNotFoundError: no such file.
+        ManifestError: a table that is malformed: no column ``id``, indices that are not 0 ... n-1, each once.
     """
-    if not Path(path).is_file():
+    file = Path(path)
+    if not file.is_file():
         raise FileNotFoundError(f"there is no table of classes {path}")
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = file.read().splitlines()
-    if lines and "," in lines[0]:
-        rows = list(csv.DictReader(lines))
-        if "id" not in (rows[0] if rows else {}):
-            raise ConfigError(f"{path} has no column id; it has: {lines[0]}")
-        if "class_idx" in rows[0]:
-            rows.sort(key=lambda row: int(row["class_idx"]))
-        ids = [row["id"] for row in rows]
-    else:
-        ids = [line.strip() for line in lines if line.strip() and line.strip() != "id"]
-    twice = {i for i in ids if ids.count(i) > 1} if len(set(ids)) < len(ids) else set()
-    if twice:
-        raise ConfigError(f"{path} has {sorted(twice)[0]!r} twice")
+    if table_format(file) != "text":
+        return list(ClassInfo.from_file(file).class_ids)
+    ids = [line for _, line in text_lines(file)]
+    if not ids:
+        raise ConfigError(f"{path} is empty, a table of classes or a list of their ids was expected")
+    if ids[0] == "id" or "," in ids[0] or "\t" in ids[0]:
+        return list(ClassInfo.from_file(file).class_ids)
+    twice = next((i for i, number in Counter(ids).items() if number > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{path} has {twice!r} twice")
     return ids
 
 

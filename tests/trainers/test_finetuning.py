@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from hyperion_lite.cli import finetune, main, train
-from hyperion_lite.core.errors import ConfigError
+from hyperion_lite.core.errors import ConfigError, HyperionLiteError
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.trainers.finetuning import is_pretrained, read_ids, trained_model
 from hyperion_lite.trainers.mode_schedule import ModeSchedule
@@ -89,6 +89,35 @@ def test_a_table_of_classes_tells_whose_the_prototypes_are(folder: Path, tmp_pat
         read_ids(str(tmp_path / "twice.txt"))
     with pytest.raises(FileNotFoundError, match="no table of classes"):
         read_ids("nowhere.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        (b"\xef\xbb\xbfid,class_idx\nb,1\na,0\n", ["a", "b"]),
+        (b"id\tclass_idx\nb\t1\na\t0\n", ["a", "b"]),
+        (b'class_idx,id\n1,"a,b"\n0,c\n', ["c", "a,b"]),
+        (b"id\na\nb\n", ["a", "b"]),
+        (b"\xef\xbb\xbfa\r\n\r\nid\r\n", ["a", "id"]),
+        (b"id,class_idx\na,0\nb,0\n", "class_idx must be 0 ... 1, each once"),
+        (b"id,class_idx\na,0\nb,5\n", "class_idx must be 0 ... 1, each once"),
+        (b"id,class_idx\na,0\nb,x\n", "class_idx"),
+        (b"id,class_idx\na,0\nb,\n", "class_idx"),
+        (b"id,class_idx\na,0\na,1\n", "'a'"),
+        (b"name,class_idx\na,0\n", "id"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b" \n", "is empty"),
+    ],
+)
+def test_a_table_of_classes_is_read_as_everywhere(tmp_path: Path, content: bytes, ids: list[str] | str) -> None:
+    file = tmp_path / "classes.csv"
+    file.write_bytes(content)
+    if isinstance(ids, list):
+        assert read_ids(str(file)) == ids
+        return
+    with pytest.raises(HyperionLiteError, match=ids) as caught:
+        read_ids(str(file))
+    assert "classes.csv" in str(caught.value)
 
 
 # the command
