@@ -8,6 +8,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
+from hyperion_lite.core.allocation_budget import AllocationBudget
 from hyperion_lite.core.config import Configurable
 from hyperion_lite.core.errors import ConfigError, ModelFileError
 from hyperion_lite.core.freezing import Freezable
@@ -111,7 +112,9 @@ class AdaptedEncoder(Configurable, Freezable):
         settings, state = read_adapters(Path(path))
         present = self._lora
         if present is None:
-            self.add_lora(settings)
+            # the rank is that of the tensors
+            with AllocationBudget(state.values(), path):
+                self.add_lora(settings)
         elif not present.is_like(settings):
             raise ConfigError(
                 f"{path} has adapters {settings.describe()}; the encoder has some {present.describe()}. Merge those first (merge_lora)"

@@ -249,6 +249,7 @@ class TestAlone:
         ("change", "message"),
         [
             ({"r": 4}, "other shapes"),
+            ({"r": 10**9}, "many times larger than the tensors"),
             ({"use_dora": True}, "use_dora are not supported"),
             ({"rank_pattern": {"q_proj": 3}}, "rank_pattern"),
             ({"peft_type": "IA3"}, "type 'IA3'"),
