@@ -142,4 +142,4 @@ def is_pretrained(config: Mapping[str, Any]) -> bool:
             return False
         return bool(value.get("pretrained_model_path")) or any(map(names_weights, value.values()))
 
-    return "finetune" in config or names_weights(config.get("model", {}))
+    return bool(config.get("finetune", {}).get("path")) or names_weights(config.get("model", {}))

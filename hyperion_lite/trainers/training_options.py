@@ -38,6 +38,11 @@ _BUILTIN_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 DEFAULT_MODEL = "Wav2ResNet1dXVector"
 USAGE = "%(prog)s --config FILE [--config FILE ...] [--KEY.KEY VALUE ...] [--print_config]"
 
+_DESCRIPTIONS = {
+    "train": "Train a speaker embedder.",
+    "finetune": "Train a trained model further: give --finetune.path. With --model.class_name and a Hugging Face encoder in place of it, "
+    "the options are those of hyperion-lite train. Which there are depends on the model: --help after it shows them.",
+}
 _SECTIONS = {
     "data": "What is read.",
     "data.train": "Training: chunks or segments in random order.",
@@ -73,7 +78,7 @@ def make_parser(
         UnknownClassError: no such model class.
     """
     parser = ArgumentParser(
-        prog=f"hyperion-lite {command}", usage=USAGE, description="Train a speaker embedder.", exit_on_error=True
+        prog=f"hyperion-lite {command}", usage=USAGE, description=_DESCRIPTIONS[command], exit_on_error=True
     )
     parser.add_argument("--config", action="config", help="YAML file of options; later ones, and options, win")
     parser.add_argument("--seed", type=int, default=1234, help="of the initial weights and of dropout and the like")
@@ -208,7 +213,7 @@ def parse_options(argv: Sequence[str], command: str = "train") -> tuple[Argument
         SystemExit: with code 2, after a message, for what the parser refuses.
     """
     argv = [_builtin_path(token) for token in argv]
-    parser = make_parser(*_model_classes(argv), command)
+    parser = make_parser(*_model_classes(argv, command), command)
     config = parser.parse_args(argv).as_dict()
     config.pop("config", None)
     return parser, to_plain(config)
@@ -229,7 +234,7 @@ def _builtin_path(token: str) -> str:
     return f"{option}{equals}{path}"
 
 
-def _model_classes(argv: Sequence[str]) -> tuple[str | None, str | None]:
+def _model_classes(argv: Sequence[str], command: str) -> tuple[str | None, str | None]:
     """Class names of the new and of the trained model that options and files name; which options there are depends on them."""
     class_name, finetune_path, new_model = None, None, False
     for name, value in _given(argv):
@@ -239,12 +244,14 @@ def _model_classes(argv: Sequence[str]) -> tuple[str | None, str | None]:
             new_model = new_model or bool(model)
             class_name = model.get("class_name", class_name) if isinstance(model, Mapping) else class_name
             finetune_path = finetune.get("path", finetune_path) if isinstance(finetune, Mapping) else finetune_path
-        elif name == "model.class_name":
-            class_name, new_model = value, True
+        elif name.startswith("model."):
+            new_model = True
+            class_name = value if name == "model.class_name" else class_name
         elif name == "finetune.path":
             finetune_path = value
     if finetune_path is None or finetune_path in ("null", "None"):
-        return class_name, None
+        # nothing is named yet, as in a call for help
+        return class_name, DEFAULT_MODEL if command == "finetune" and not new_model else None
     if new_model:
         raise ConfigError("both model (a new one) and finetune.path (a trained one) are given; leave one of them out")
     from hyperion_lite.serialization.locate import read_model

@@ -158,8 +158,28 @@ def test_the_command_refuses_random_weights_and_random_heads(folder: Path, tmp_p
     assert "hyperion-lite finetune: error:" in (text := capsys.readouterr().err) and "has no class ids" in text
     assert finetune.main(["--model.class_name=Wav2ResNet1dXVector"]) == 2
     assert "nothing to fine-tune" in capsys.readouterr().err
+    for arguments in ([], ["--seed", "1"], ["--finetune.path", "null"], ["--print_config"]):
+        assert finetune.main(arguments) == 2
+        assert "nothing to fine-tune: give finetune.path" in capsys.readouterr().err
+    assert finetune.main(["--config", config, "--model.class_name", "Wav2ResNet1dXVector"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err
     assert is_pretrained({"model": {"hf_feats": {"pretrained_model_path": "x"}}})
     assert not is_pretrained({"model": {"hf_feats": {"pretrained_model_path": None}}})
+
+
+@pytest.mark.parametrize("start", [[], ["--finetune.path", "model"]])
+def test_the_help_shows_the_options_of_fine_tuning(folder: Path, capsys: Any, start: list[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        finetune.main([*(str(folder / token) if token == "model" else token for token in start), "--help"])
+    text = capsys.readouterr().out
+    for option in (
+        "--finetune.path",
+        "--finetune.classes_file",
+        "--finetune.change.xvector.margin",
+        "--trainer.phases",
+    ):
+        assert option in text
+    assert "--model." not in text.split("options:")[1]
 
 
 # phases of an x-vector
