@@ -10,9 +10,16 @@ import pyarrow as pa
 
 from hyperion_lite.core.errors import ManifestError
 from hyperion_lite.data.kaldi_io import text_lines
-from hyperion_lite.data.manifests.arrow_tools import to_text
 from hyperion_lite.data.manifests.table_io import read_table, table_format, write_table
-from hyperion_lite.data.manifests.trial_io import MODEL_NAMES, SEGMENT_NAMES, find_column, first_line, names_columns
+from hyperion_lite.data.manifests.trial_io import (
+    MODEL_NAMES,
+    SEGMENT_NAMES,
+    Faults,
+    find_column,
+    first_line,
+    id_column,
+    names_columns,
+)
 
 
 class EnrollmentMap:
@@ -46,8 +53,20 @@ class EnrollmentMap:
         return f"{self.file}: " if self.file else ""
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], sep: str | None = None, check: bool = True) -> EnrollmentMap:
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        sep: str | None = None,
+        check: bool = True,
+        faults: Faults | None = None,
+    ) -> EnrollmentMap:
         """Read a table with ``modelid`` and ``segmentid``, or Kaldi's lines ``model segment [segment ...]``.
+
+        Args:
+            path: its file.
+            sep: separator of a table.
+            check: refuse repeated pairs.
+            faults: if given, malformed rows are added to it, and stay in the map with the id ``""``.
 
         Raises:
             FileNotFoundError: no such file.
@@ -55,7 +74,7 @@ class EnrollmentMap:
         """
         target = Path(path)
         if table_format(target) == "text" and sep is None and not _is_table(target):
-            return cls(_read_lines(target), path, check)
+            return cls(_read_lines(target, faults), path, check)
         table = read_table(target, sep)
         table = table.rename_columns([name.strip() for name in table.column_names])
         model = find_column(table.column_names, (*MODEL_NAMES, "id", "speaker"))
@@ -64,10 +83,7 @@ class EnrollmentMap:
             raise ManifestError(
                 f"{path}: an enrolment map needs columns modelid and segmentid; it has {table.column_names}"
             )
-        models, segments = (to_text(table.column(name)).to_pylist() for name in (model, segment))
-        for row, pair in enumerate(zip(models, segments, strict=True)):
-            if None in pair:
-                raise ManifestError(f"{path}: row {row + 1}: an id is empty")
+        models, segments = (id_column(table, name, target, faults).to_pylist() for name in (model, segment))
         return cls(zip(models, segments, strict=True), path, check)
 
     load = from_file
@@ -144,12 +160,18 @@ def _is_table(path: Path) -> bool:
     return "," in first or (path.suffix.lower() == ".tsv" and "\t" in first)
 
 
-def _read_lines(path: Path) -> Iterator[tuple[str, str]]:
+def _read_lines(path: Path, faults: Faults | None) -> Iterator[tuple[str, str]]:
+    row = 0
     for place, (number, line) in enumerate(text_lines(path)):
         fields = line.split()
         if len(fields) == 1:
-            raise ManifestError(f"{path}:{number}: expected `model segment [segment ...]`, found {fields[0]!r} alone")
+            message = f"expected `model segment [segment ...]`, found {fields[0]!r} alone"
+            if faults is None:
+                raise ManifestError(f"{path}:{number}: {message}")
+            faults.append((row + 1, message))
+            fields.append("")
         if place == 0 and len(fields) == 2 and names_columns(fields):
             continue
         for segment in fields[1:]:
+            row += 1
             yield fields[0], segment

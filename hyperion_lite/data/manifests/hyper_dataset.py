@@ -296,11 +296,13 @@ class HyperDataset:
         return target / DATASET_FILE
 
 
-def load_trials(path: str | os.PathLike[str], check: bool = True) -> TrialNdx:
-    """Read a trial list: a :class:`TrialKey` where it has labels, else a :class:`TrialNdx`."""
+def load_trials(
+    path: str | os.PathLike[str], check: bool = True, faults: list[tuple[int, str]] | None = None
+) -> TrialNdx:
+    """Read a trial list: a :class:`TrialKey` where it has labels, else a :class:`TrialNdx`. With ``faults``, see ``read_trials``."""
     from hyperion_lite.data.manifests.trial_io import read_trials
 
-    columns = read_trials(Path(path))
+    columns = read_trials(Path(path), faults=faults)
     kind = TrialNdx if columns.target is None else TrialKey
     return kind.from_columns(columns, os.fspath(path), check)
 

@@ -253,12 +253,16 @@ def _check_lists(sources: dict[str, Any], segments: LooseTable | None, problems:
 def _load(load: Any, source: Any, key: str, problems: list[Problem]) -> Any:
     if isinstance(source, (EnrollmentMap, TrialNdx)):
         return source
+    faults: list[tuple[int, str]] = []
     try:
-        return load(source, check=False)
+        loaded = load(source, check=False, faults=faults)
     except FileNotFoundError:
         problems.append(Problem("missing file", str(source), None, None, "no such file"))
     except (HyperionLiteError, pa.ArrowException, UnicodeDecodeError) as error:
         problems.append(Problem("malformed file", str(source), None, None, str(error).removeprefix(f"{source}: ")))
+    else:
+        problems.extend(Problem("malformed row", str(source), row, None, message) for row, message in sorted(faults))
+        return loaded
     return None
 
 
@@ -266,7 +270,7 @@ def _missing(name: str, ids: Sequence[str], known: set[str], kind: str, what: st
     # one problem for each id that is missing, at the first row that has it
     rows: dict[str, list[int]] = {}
     for row, id in enumerate(ids):
-        if id not in known:
+        if id and id not in known:
             rows.setdefault(id, []).append(row + 1)
     for id, where in rows.items():
         more = f" (and in {len(where) - 1} more rows)" if len(where) > 1 else ""
@@ -277,7 +281,7 @@ def _check_enrolments(enrolments: EnrollmentMap, key: str, known: set[str] | Non
     name = enrolments.file or key
     first: dict[tuple[str, str], int] = {}
     for row, pair in enumerate(enrolments.pairs, 1):
-        if first.setdefault(pair, row) != row:
+        if all(pair) and first.setdefault(pair, row) != row:
             problems.append(
                 Problem("duplicate enrolment", name, row, pair[0], f"segment {pair[1]!r} is in row {first[pair]} too")
             )
@@ -291,6 +295,8 @@ def _check_trials(
 ) -> None:
     name = trials.file or key
     for row, first in trials.repeated():
+        if not all(trials.pair(row)):
+            continue
         problems.append(
             Problem("duplicate trial", name, row + 1, trials.pair(row)[0], f"is the trial of row {first + 1} too")
         )

@@ -169,7 +169,7 @@ def test_damage_inside_a_file_is_found_by_decoding(tmp_path: Path) -> None:
 def test_missing_and_malformed_files_are_problems_among_others(tmp_path: Path) -> None:
     write_good(tmp_path)
     (tmp_path / "speaker.csv").write_text("id,class_idx\np0,0\np1,5\n")
-    (tmp_path / "trials.csv").write_text("modelid,segmentid,targettype\nm0,s3,perhaps\n")
+    (tmp_path / "trials.csv").write_text("modelid,label\nm0,target\n")
     (tmp_path / "enroll.csv").unlink()
     (tmp_path / "vad.csv").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "recordings.csv").write_text("name,storage_path\nx,y\n")
@@ -179,6 +179,31 @@ def test_missing_and_malformed_files_are_problems_among_others(tmp_path: Path) -
         ("missing file", "enroll.csv", None),
         ("malformed file", "vad.csv", None),
         ("malformed file", "recordings.csv", None),
+    }
+
+
+def test_a_malformed_row_of_a_list_does_not_hide_the_other_rows(tmp_path: Path) -> None:
+    write_good(tmp_path)
+    (tmp_path / "trials.csv").write_text(
+        "modelid,segmentid,targettype\nm0,s3,perhaps\nmX,s3,target\n,s2,target\n,s2,target\nm0,sX,\nm0,,target\n"
+    )
+    (tmp_path / "enroll.csv").write_text("modelid,segmentid\nm0,s0\n,s1\n,s1\nm0,sX\n")
+    assert found(validate_dataset(HyperDataset.load(tmp_path), progress=False)) == {
+        *{("malformed row", "trials.csv", row) for row in (1, 3, 4, 5, 6)},
+        *{("malformed row", "enroll.csv", row) for row in (2, 3)},
+        ("unknown trial model", "trials.csv", 2),
+        ("unknown trial segment", "trials.csv", 5),
+        ("unknown enrolment segment", "enroll.csv", 4),
+    }
+    lists = {"trials.csv": "m0 s3 target\nm0 s3\nmX s2 target\nm0 s2 x\n", "enroll.csv": "m0 s0\nm1\nm2 s1 sX\n"}
+    for name, text in lists.items():
+        (tmp_path / name).write_text(text)
+    assert found(validate_dataset(HyperDataset.load(tmp_path), progress=False)) == {
+        ("malformed row", "trials.csv", 2),
+        ("malformed row", "trials.csv", 4),
+        ("unknown trial model", "trials.csv", 3),
+        ("malformed row", "enroll.csv", 2),
+        ("unknown enrolment segment", "enroll.csv", 4),
     }
 
 
