@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import torch.utils.data
 
+from hyperion_lite.data.shared_blocks import SMALL_BYTES, worker_pool
+
 
 class ItemList(list[dict[str, Any]]):
     """A list of items, with the array that their waveforms were read into.
@@ -65,10 +67,14 @@ class RowAllocator:
 
 def new_cpu_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor for a batch, in shared memory in the worker process of a loader."""
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if num_bytes == 0 or torch.utils.data.get_worker_info() is None:
+    num_bytes, pool = math.prod(shape) * dtype.itemsize, worker_pool()
+    small = SMALL_BYTES if pool is not None else 0
+    if num_bytes <= small or torch.utils.data.get_worker_info() is None:
         # numpy asks for huge pages for large arrays, torch does not
         return torch.from_numpy(np.empty(shape, dtype=torch.empty(0, dtype=dtype).numpy().dtype))
+    memory = None if pool is None else pool.take(num_bytes)
+    if memory is not None:
+        return memory.view(dtype).view(*shape)
     # A batch leaves its worker in shared memory. Made there, as torch's own collation does it, it needs no copy.
     storage = torch.UntypedStorage._new_shared(num_bytes)
     return torch.empty(0, dtype=dtype).set_(storage).view(*shape)

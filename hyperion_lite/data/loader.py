@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from hyperion_lite.core.config import Configurable
 from hyperion_lite.data.epoch_plan import EpochAccount
 from hyperion_lite.data.hyper_sampler import HyperSampler
 from hyperion_lite.data.parcel import Parcel, ParcelCollate
+from hyperion_lite.data.shared_blocks import BlockReceiver
 
 Collate = Callable[[list[Any]], Any]
 
@@ -40,6 +42,7 @@ class ResumableLoader:
         self.sampler = sampler
         self._consumed = sampler.batch
         self._newest = 0
+        self._blocks = BlockReceiver()
         # a generator of its own, so that making an iterator draws nothing from the random state that training uses
         generator = torch.Generator().manual_seed(sampler.seed)
         self._loader: DataLoader[Any] = DataLoader(
@@ -80,22 +83,29 @@ class ResumableLoader:
         begin = self.sampler.start_batch
         self._consumed = begin
         self._newest += 1
-        return self._iterate(begin, iter(self._loader), self._newest)
+        if isinstance(self._loader.collate_fn, ParcelCollate) and self._loader._iterator is None:
+            # new workers have new blocks
+            self._blocks = self._loader.collate_fn.new_receiver()
+        return self._iterate(begin, iter(self._loader), self._newest, self._blocks)
 
-    def _iterate(self, begin: int, batches: Iterator[Any], number: int) -> Iterator[Any]:
+    def _iterate(self, begin: int, batches: Iterator[Any], number: int, blocks: BlockReceiver) -> Iterator[Any]:
         while True:
             if number != self._newest:
                 # the workers that are kept serve one iterator: two would silently share the batches between them
                 raise RuntimeError(
                     "this iterator of the loader was replaced by a newer one; make a second loader to read two at a time"
                 )
+            blocks.release()
             try:
                 batch = next(batches)
             except StopIteration:
                 return
             begin += 1
             self._consumed = begin
-            yield batch.open() if isinstance(batch, Parcel) else batch
+            # handed over without keeping it: the memory of a batch is free when the training loop lets go of it
+            taken = [batch.open() if isinstance(batch, Parcel) else batch]
+            del batch
+            yield taken.pop()
 
     def stop_workers(self) -> None:
         """End worker processes that are kept from epoch to epoch; the next iterator starts new ones."""
@@ -130,6 +140,11 @@ def seed_worker(worker_id: int) -> None:
     seed = torch.initial_seed() % 2**32
     random.seed(seed)
     np.random.seed(seed)
+
+
+def _start_worker(collate: ParcelCollate, worker_id: int) -> None:
+    seed_worker(worker_id)
+    collate.start_worker()
 
 
 def make_loader(
@@ -167,16 +182,18 @@ def make_loader(
         raise ValueError(f"pin_memory must be true, false or 'auto', got {pin_memory!r}")
     if collate_fn is None:
         collate_fn = getattr(dataset, "collate", default_collate)
+    prefetch_factor = prefetch_factor or 2
+    parcels = ParcelCollate(collate_fn, depth=prefetch_factor + 2)
     options: dict[str, Any] = {
         "num_workers": num_workers,
         "pin_memory": torch.cuda.is_available() if pin_memory == "auto" else pin_memory,
-        "collate_fn": ParcelCollate(collate_fn) if num_workers else collate_fn,
+        "collate_fn": parcels if num_workers else collate_fn,
         "timeout": timeout if num_workers else 0.0,
     }
     if num_workers:
-        options["prefetch_factor"] = prefetch_factor or 2
+        options["prefetch_factor"] = prefetch_factor
         options["persistent_workers"] = True if persistent_workers is None else persistent_workers
-        options["worker_init_fn"] = seed_worker
+        options["worker_init_fn"] = partial(_start_worker, parcels)
         options["multiprocessing_context"] = multiprocessing_context
     return ResumableLoader(dataset, sampler, options)
 
