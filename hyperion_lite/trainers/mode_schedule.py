@@ -12,6 +12,9 @@ from torch import nn
 from hyperion_lite.core.config import Configurable, nearest
 from hyperion_lite.core.errors import ConfigError
 
+# changes that put new parameters into the place of old ones; ranks, averages and the optimizer are made for the parameters of a run
+_REPLACING = ("loss_type", "num_subcenters")
+
 LRSchedChoice = Literal["continue", "restart"]
 
 
@@ -151,7 +154,8 @@ class ModeSchedule:
         """Find out before training begins what ``model`` cannot do, and remember what it has now: phases can be entered in any order.
 
         Raises:
-            ConfigError: a train mode that the model does not have, or too many layers, or changes that it does not know.
+            ConfigError: a train mode that the model does not have, or in which nothing learns; or too many layers; or changes that it
+                does not know, or that would replace its output layer on the way.
         """
         for index, settings in enumerate(self._settings):
             _check_settings(settings, model, f"trainer.phases[{index}]")
@@ -168,6 +172,23 @@ class ModeSchedule:
             )
             for settings in self._settings
         ]
+        for index, settings in enumerate(self._settings):
+            self._check_learning(index, model)
+            for key in _REPLACING:
+                if _values_of(settings.change, key) != _values_of(self._settings[0].change, key):
+                    raise ConfigError(
+                        f"trainer.phases[{index}].change: {key} cannot change in the course of training, it makes a new output layer. "
+                        "Give it in the first phase, or train further in a run of its own with finetune.path and finetune.change"
+                    )
+
+    def _check_learning(self, index: int, model: nn.Module) -> None:
+        """Find out whether anything learns; leaves ``model`` in the mode of the phase, and the first phase sets its own."""
+        if self.changes_learning and self._settings[index].learning != (None, None):
+            set_learning_parts(model, self._settings[index])
+            if not any(p.requires_grad for p in model.parameters()):
+                raise ConfigError(
+                    f"trainer.phases[{index}]: nothing learns in it ({self.describe(index)}); choose another train_mode"
+                )
 
     def _check_starts(self) -> None:
         for index, phase in enumerate(self._phases):
@@ -224,6 +245,18 @@ def _check_settings(settings: PhaseSettings, model: nn.Module, where: str) -> No
             check(**settings.change)
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}.change: {error}") from error
+
+
+def set_learning_parts(model: nn.Module, settings: PhaseSettings) -> None:
+    """Let the parts of ``model`` learn that learn in a phase."""
+    if settings.last_layers is not None:
+        model.train_last_layers(settings.last_layers)  # type: ignore[operator]
+    elif settings.train_mode is not None:
+        model.set_train_mode(settings.train_mode)  # type: ignore[operator]
+
+
+def _values_of(change: Mapping[str, Any], key: str) -> list[Any]:
+    return [part.get(key) for part in (change, *_mappings(change))]
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

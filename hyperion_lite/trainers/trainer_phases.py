@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hyperion_lite.core.errors import ConfigError
-from hyperion_lite.trainers.mode_schedule import ModeSchedule, PhaseSettings
+from hyperion_lite.trainers.mode_schedule import ModeSchedule, PhaseSettings, set_learning_parts
 from hyperion_lite.trainers.optimizer_state import apply_optimizer_state, collect_optimizer_state
 from hyperion_lite.trainers.trainer_core import TrainerCore
 from hyperion_lite.trainers.trainer_parts import make_lr_scheduler, make_optimizer, make_wd_scheduler
@@ -88,10 +88,7 @@ class TrainerPhases(TrainerCore):
     def _apply_to_model(self, model: nn.Module, settings: PhaseSettings) -> None:
         if settings.change:
             model.change_config(**settings.change)  # type: ignore[operator]
-        if settings.last_layers is not None:
-            model.train_last_layers(settings.last_layers)  # type: ignore[operator]
-        elif settings.train_mode is not None:
-            model.set_train_mode(settings.train_mode)  # type: ignore[operator]
+        set_learning_parts(model, settings)
 
     def _optim_of(self, settings: PhaseSettings) -> Any:
         return (

@@ -208,6 +208,7 @@ def test_fsdp_refuses_to_change_what_learns(tmp_path: Path) -> None:
         ([{}, {"start_epoch": 1, "train_mode": "ft-outt"}], r"phases\[1\].train_mode.*did you mean 'ft-out'"),
         ([{}, {"start_epoch": 1, "last_layers": 1}], r"last_layers is 1, the encoder of SmallClassifier has 0 layers"),
         ([{}, {"start_epoch": 1, "train_mode": "full", "last_layers": 1}], "exclude each other"),
+        ([{}, {"start_epoch": 1, "train_mode": "frozen"}], r"phases\[1\]: nothing learns in it .*frozen"),
         ([{}, {"start_epoch": 1, "optim": {"opt_type": "sgd"}}], "opt_type cannot change"),
         ([{}, {"start_epoch": 1, "optim": {"lrr": 1.0}}], r"phases\[1\].*lrr"),
         ([{}, {"start_epoch": 1, "lrsched": {"lrsch_type": "cos"}}], r"phases\[1\].*cos"),

@@ -145,6 +145,8 @@ class HeadChanges(HyperTorchModel, abstract=True):
                 )
             else:
                 problem = type_problem(fields[key], value)
+                if not problem and key == "dropout_rate" and not 0 <= value < 1:
+                    problem = f"must be in [0, 1), got {value}"
                 if problem:
                     problems.append(f"{key}: {problem}")
         if problems:
