@@ -17,6 +17,13 @@ import torch
 logger = logging.getLogger(__name__)
 
 
+def seed_generators(seed: int) -> None:
+    """Seed the generators of this process: torch's, Python's and numpy's."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
 def collect_rng_state(device: torch.device) -> dict[str, Any]:
     """State of the generators of this process: torch's CPU one, the device's, Python's and numpy's. Loads with ``weights_only``."""
     version, internal, gauss = random.getstate()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from hyperion_lite.core.atomic import atomic_file
 from hyperion_lite.core.errors import ConfigError
@@ -17,6 +16,7 @@ from hyperion_lite.trainers.distribution import init_distributed
 from hyperion_lite.trainers.finetuning import describe_output, trained_model, write_output_report
 from hyperion_lite.trainers.mode_schedule import ModeSchedule
 from hyperion_lite.trainers.report import ReportLogger
+from hyperion_lite.trainers.rng_state import seed_generators
 from hyperion_lite.trainers.training_data import TrainingData, make_training_data
 from hyperion_lite.trainers.training_options import takes_waveforms, without_missing
 from hyperion_lite.trainers.xvector_trainer import XVectorTrainer
@@ -42,8 +42,8 @@ def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
     init_distributed(config["trainer"]["device"])
     seed = int(config["seed"])
     # the same initial weights on all ranks
-    torch.manual_seed(seed)
-    exp_path = Path(config["trainer"]["exp_path"])
+    seed_generators(seed)
+    exp_path = _folder_of(config)
     schedule = ModeSchedule(config["trainer"].get("phases"))
     changes = [schedule[index].sampler for index in range(len(schedule))]
     data = make_training_data(config["data"], config["trainer"]["target_key"], exp_path, changes)
@@ -54,7 +54,7 @@ def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
         model = make_model(config, data.class_ids)
     trainer = make_trainer(config, model, data)
     # dropout and the like differ from rank to rank
-    torch.manual_seed(seed + 1 + trainer.rank)
+    seed_generators(seed + 1 + trainer.rank)
     if trainer.is_main:
         exp_path.mkdir(parents=True, exist_ok=True)
         with atomic_file(exp_path / CONFIG_YAML) as temporary:
@@ -66,6 +66,19 @@ def run_training(config: Mapping[str, Any], config_text: str) -> dict[str, Any]:
     trainer.loggers.append(ReportLogger(exp_path, trainer.module, config["trainer"], notes))
     trainer.load_last_checkpoint()
     return trainer.fit(data.train, data.val)
+
+
+def _folder_of(config: Mapping[str, Any]) -> Path:
+    # before models are loaded, which can take minutes
+    exp_path = Path(config["trainer"]["exp_path"])
+    try:
+        exp_path.mkdir(parents=True, exist_ok=True)
+        reason = None if os.access(exp_path, os.W_OK | os.X_OK) else "it cannot be written to"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is not None:
+        raise ConfigError(f"trainer.exp_path {exp_path} is no folder for this run: {reason}; give another one")
+    return exp_path
 
 
 def make_model(config: Mapping[str, Any], class_ids: Sequence[str]) -> Any:

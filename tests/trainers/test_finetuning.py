@@ -253,6 +253,13 @@ def test_a_resumed_run_is_the_same_in_and_across_phases(folder: Path, tmp_path: 
         ({"sampler": {"min_chunk_len": 1.0}}, r"phases\[1\]\.sampler: .*min_chunk_len"),
         ({"change": {"xvector": {"margn": 0.5}}}, r"phases\[1\]\.change: .*did you mean 'margin'"),
         ({"change": {"margin": 0.5}}, r"phases\[1\]\.change"),
+        ({"change": {"xvector": {"dropout_rate": 3.0}}}, r"phases\[1\]\.change: .*dropout_rate: must be in \[0, 1\)"),
+        (
+            {"change": {"xvector": {"loss_type": "softmax"}}},
+            r"phases\[1\]\.change: loss_type cannot change .*finetune\.change",
+        ),
+        ({"change": {"xvector": {"num_subcenters": 3}}}, r"phases\[1\]\.change: num_subcenters cannot change"),
+        ({"train_mode": "frozen"}, r"phases\[1\]: nothing learns in it"),
         ({"last_layers": 9}, r"last_layers is 9, the encoder of Wav2ResNet1dXVector has 1 layers"),
     ],
 )
@@ -261,6 +268,29 @@ def test_wrong_phases_are_named(folder: Path, tmp_path: Path, capsys: Any, phase
     assert finetune.main(["--config", config]) == 2
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(capsys.readouterr().err)
+
+
+def test_the_loss_may_be_chosen_in_the_first_phase(folder: Path, tmp_path: Path) -> None:
+    first = {"change": {"xvector": {"loss_type": "subcenter-arc-softmax", "num_subcenters": 3}}}
+    phases = [first, {"start_epoch": 1, "change": {"xvector": {"loss_type": "subcenter-arc-softmax", "margin": 0.1}}}]
+    config = write_config(folder, tmp_path, phases=phases, num_epochs=2)
+    assert finetune.main(["--config", config]) == 0
+    assert finetune.main(["--config", config, "--trainer.num_epochs=3"]) == 0
+    settings = HyperTorchModel.auto_load(tmp_path / "exp").get_config()["xvector"]
+    assert (settings["loss_type"], settings["num_subcenters"], settings["margin"]) == (
+        "subcenter-arc-softmax",
+        3,
+        0.1,
+    )
+
+
+def test_an_experiment_that_cannot_be_written_is_named(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    config = write_config(folder, tmp_path)
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "exp"):
+        assert finetune.main(["--config", config, f"--trainer.exp_path={path}"]) == 2
+        text = capsys.readouterr().err
+        assert f"trainer.exp_path {path}" in text and "give another one" in text
 
 
 # ready configurations
