@@ -104,6 +104,12 @@ def private_mb(pid: int) -> float:
     return fields["Private_Clean:"] + fields["Private_Dirty:"]
 
 
+def shared_mb(pid: int) -> float:
+    """Shared memory that a process has touched, in MB: the batches of a worker."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("RssShmem:")) / 1024
+
+
 def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -> tuple[float, float, float]:
     """Best seconds of raw reads, of the peer and of the loader for an epoch, with workers."""
     loader = make_loader(dataset, sampler, num_workers=workers)
@@ -138,15 +144,16 @@ def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[f
     return float(raw.sum()), float(peer.sum()), float(ours.sum())
 
 
-def memory(dataset: AudioDataset, sampler: Any, workers: int, epochs: int) -> list[float]:
-    """Private memory of the largest worker after each epoch."""
+def memory(dataset: AudioDataset, sampler: Any, workers: int, epochs: int) -> list[tuple[float, float]]:
+    """Private and shared memory of the largest worker after each epoch."""
     loader = make_loader(dataset, sampler, num_workers=workers)
     used = []
     for epoch in range(epochs):
         loader.set_epoch(epoch)
         for _ in loader:
             pass
-        used.append(max(private_mb(child.pid or 0) for child in multiprocessing.active_children()))
+        pids = [child.pid or 0 for child in multiprocessing.active_children()]
+        used.append((max(map(private_mb, pids)), max(map(shared_mb, pids))))
     return used
 
 
@@ -190,8 +197,8 @@ def main() -> None:
                 ratios = f"{raw / ours:.2f} | {peer / ours:.2f} | {hours / ours:.2f}"
                 print(f"| {suffix} | {workers} | {raw:.2f} | {peer:.2f} | {ours:.2f} | {ratios} |", flush=True)
         used = memory(dataset, sampler, max(args.workers, 1), args.epochs)
-        print(f"\nPrivate memory of the largest of {max(args.workers, 1)} workers after each epoch, in MB:")
-        print(", ".join(f"{value:.1f}" for value in used))
+        print(f"\nPrivate + shared memory of the largest of {max(args.workers, 1)} workers after each epoch, in MB:")
+        print(", ".join(f"{private:.1f} + {shared:.1f}" for private, shared in used))
 
 
 if __name__ == "__main__":

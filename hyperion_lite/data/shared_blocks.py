@@ -244,10 +244,10 @@ class BlockReceiver:
         with self._lock:
             kept = []
             for flags, loan in self._loans:
-                if loan.expired:
-                    flags[0] = _FREE
-                else:
+                if not loan.expired:
                     kept.append((flags, loan))
+                elif flags[0] == _SENT:
+                    flags[0] = _FREE
             self._loans = kept
 
     def give_up(self) -> None:
@@ -256,7 +256,6 @@ class BlockReceiver:
         with self._lock:
             for flags, _ in self._loans:
                 flags[0] = _GIVEN_UP
-            self._loans = []
 
 
 def _at(part: torch.Tensor, place: Place) -> torch.Tensor:

@@ -400,6 +400,27 @@ def test_any_order_of_sending_and_dropping(steps: list[tuple[str, int]]) -> None
         assert all(bool((tensor == value % 256).all()) for tensor, value in alive)
 
 
+def test_a_block_leaves_once_each_time_that_it_was_taken() -> None:
+    pool, _ = pair(depth=1)
+    made = pool.take(4000)
+    assert made is not None and pool.send({"x": made[:100]}) is not None
+    assert pool.send({"x": made}) is None and pool.send({"x": made[:100]}) is None
+
+
+def test_a_batch_that_was_alive_at_a_fork_keeps_its_block_for_ever() -> None:
+    pool, receiver = pair(depth=1)
+    tensor = send(pool, receiver, 4000, 1)
+    assert tensor is not None
+    receiver.give_up()
+    view = tensor.numpy()
+    tensor.share_memory_()
+    for value in (2, 3):
+        assert send(pool, receiver, 4000, value) is not None  # in another block, which is used again
+        receiver.release()
+        assert (view == 1).all()
+    assert len(receiver._memory) == 1
+
+
 def test_blocks_grow_and_the_receiver_forgets_those_replaced() -> None:
     pool, receiver = pair(depth=2)
     for size in range(1000, 60_000, 3000):
