@@ -145,7 +145,7 @@ def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[f
 
 
 def memory(dataset: AudioDataset, sampler: Any, workers: int, epochs: int) -> list[tuple[float, float]]:
-    """Private and shared memory of the largest worker after each epoch."""
+    """Private memory of the largest worker after each epoch, and the batches in it, which nothing here reads."""
     loader = make_loader(dataset, sampler, num_workers=workers)
     used = []
     for epoch in range(epochs):
@@ -197,8 +197,10 @@ def main() -> None:
                 ratios = f"{raw / ours:.2f} | {peer / ours:.2f} | {hours / ours:.2f}"
                 print(f"| {suffix} | {workers} | {raw:.2f} | {peer:.2f} | {ours:.2f} | {ratios} |", flush=True)
         used = memory(dataset, sampler, max(args.workers, 1), args.epochs)
-        print(f"\nPrivate + shared memory of the largest of {max(args.workers, 1)} workers after each epoch, in MB:")
-        print(", ".join(f"{private:.1f} + {shared:.1f}" for private, shared in used))
+        print(
+            f"\nPrivate memory of the largest of {max(args.workers, 1)} workers after each epoch, and how much of it are batches, in MB:"
+        )
+        print(", ".join(f"{private:.1f} ({shared:.1f})" for private, shared in used))
 
 
 if __name__ == "__main__":
