@@ -116,6 +116,7 @@ class TestSources:
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors through /proc")
     def test_forgotten_files_leak_no_descriptor(self, path: Path) -> None:
+        gc.collect()  # what other tests left behind
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
             assert len(open_pth(path).tensors) == 4
