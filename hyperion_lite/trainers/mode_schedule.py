@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -241,6 +242,14 @@ def _check_settings(settings: PhaseSettings, model: nn.Module, where: str) -> No
         check: Any = getattr(model, "check_changes", None)
         if check is None:
             raise ConfigError(f"{where}.change: {name} has nothing that can be changed")
+        accepted = inspect.signature(check).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+            for key in settings.change:
+                if key not in accepted:
+                    raise ConfigError(
+                        f"{where}.change: {name} has no part {key!r}; write the keys of a part below its name ({', '.join(accepted)}), "
+                        f"as in {{{next(iter(accepted), 'xvector')}: {{{key}: ...}}}}"
+                    )
         try:
             check(**settings.change)
         except (ConfigError, TypeError) as error:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.trainers.mode_schedule import ModeSchedule
+from tests.models.small_models import build
 from tests.trainers.runs import complete_run, last_checkpoint
 from tests.trainers.small_training import Batches, assert_same_state, make_trainer, sgd
 from tests.trainers.test_distributed_training import assert_close, in_two_ranks, weights
@@ -221,6 +222,12 @@ def test_fsdp_refuses_to_change_what_learns(tmp_path: Path) -> None:
 def test_what_is_wrong_is_found_before_training(tmp_path: Path, phases: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         trainer_for(tmp_path, phases=phases)
+
+
+def test_changes_stand_below_the_part_that_they_change() -> None:
+    schedule = ModeSchedule([{}, {"start_epoch": 1, "change": {"margin": 0.3}}])
+    with pytest.raises(ConfigError, match=r"phases\[1\].change: .*no part 'margin'.*\{xvector: \{margin: ...\}\}"):
+        schedule.fit_to(build("wav2-ecapa"))
 
 
 @pytest.mark.parametrize(
