@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,3 +36,8 @@ def shared_path(relative: str) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"fixture {path}")
     return path
+
+
+def slow_but(cases: Iterable[str], quick: Collection[str]) -> list[Any]:
+    """Parameters of a test: those of ``cases`` that are not in ``quick`` are marked slow."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]

@@ -9,8 +9,17 @@ from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import BUILTIN_MODELS, MODELS, import_builtin_models
 from hyperion_lite.narchs.net_arch import NetArch
 from tests.contracts.model_tester import PADDING_VALUES, ModelTester
+from tests.helpers import slow_but
 from tests.models.small_hf_models import HF_MODELS
 from tests.models.small_models import ALL_MODELS, WAV2XVECTORS, build
+
+
+# the rest of them puts an encoder that is here before a head that is here
+QUICK = [
+    name
+    for name in ALL_MODELS
+    if name not in ("hf-wav2vec2-mhfa", "hf-hubert-mhfa", "hf-bert-mhfa", "hf-whisper-mhfa", "hf-wavlm-conformer")
+]
 
 
 def test_every_registered_model_of_the_package_is_tested():
@@ -43,7 +52,7 @@ def test_the_docstring_of_forward_states_the_contract(cls):
     assert "state" in text.lower() or "running" in text
 
 
-@pytest.mark.parametrize("name", [*WAV2XVECTORS, *HF_MODELS])
+@pytest.mark.parametrize("name", slow_but([*WAV2XVECTORS, *HF_MODELS], QUICK))
 class TestEveryWaveformModel:
     @pytest.mark.parametrize("value", [0.0, float("nan")])
     def test_selected_voice_does_not_depend_on_the_batch(self, name, value):
@@ -53,7 +62,7 @@ class TestEveryWaveformModel:
         ModelTester(build(name)).chunks()
 
 
-@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize("name", slow_but(ALL_MODELS, QUICK))
 class TestEveryModel:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
     @pytest.mark.parametrize("value", PADDING_VALUES)

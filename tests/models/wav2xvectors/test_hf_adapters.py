@@ -19,6 +19,7 @@ from hyperion_lite.optim import OptimizerFactory
 from hyperion_lite.serialization.lora_names import loralib_name
 from hyperion_lite.trainers.averaging import WeightAverage
 from tests.contracts.model_tester import relative_error
+from tests.helpers import slow_but
 from tests.models.wav2xvectors.hf_learning_models import LORA_MODES, MODES, make_batch, make_model
 
 
@@ -47,7 +48,7 @@ def train(model: Any, mode: str, average: WeightAverage | None = None) -> torch.
     return optimizer
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(MODES, ["full", "frozen", "hf-lora"]))
 def test_files_do_not_depend_on_the_mode(model, tmp_path, mode):
     own = copy.deepcopy(model)
     expected = {n: t.clone() for n, t in own.state_dict().items()}

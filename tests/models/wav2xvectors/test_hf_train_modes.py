@@ -12,6 +12,7 @@ from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.models.wav2xvectors.hf_wav2xvector import HFWav2XVector
 from hyperion_lite.optim import OptimizerFactory
 from hyperion_lite.trainers.gradient_checkpointing import enable_gradient_checkpointing
+from tests.helpers import slow_but
 from tests.models.wav2xvectors.hf_learning_models import (
     LORA_MODES,
     MODELS,
@@ -56,7 +57,7 @@ def test_these_are_the_modes():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(MODELS, ["wavlm", "hubert-batch-norm", "bert", "whisper"]))
 def test_what_the_mode_says_learns_and_everything_else_stays_as_it_is(models, name, mode):
     model = copy.deepcopy(models[name])
     model.set_train_mode(mode)
@@ -84,7 +85,7 @@ def test_what_the_mode_says_learns_and_everything_else_stays_as_it_is(models, na
     assert changed & statistics == statistics - frozen
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(MODELS, ["wavlm", "hubert-batch-norm", "bert", "whisper"]))
 @torch.no_grad()
 def test_modes_change_no_embedding_and_dropout_and_masks_are_off_where_all_is_frozen(models, name):
     model = copy.deepcopy(models[name])
