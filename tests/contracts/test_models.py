@@ -13,7 +13,6 @@ from tests.helpers import slow_but
 from tests.models.small_hf_models import HF_MODELS
 from tests.models.small_models import ALL_MODELS, WAV2XVECTORS, build
 
-
 # the rest of them puts an encoder that is here before a head that is here
 QUICK = [
     name
