@@ -306,7 +306,9 @@ def test_neither_mappings_nor_descriptors_grow_over_epochs() -> None:
         with open("/proc/self/maps") as maps:
             mappings = sum("/torch_" in line for line in maps)
         counts.append((mappings, len(os.listdir("/proc/self/fd"))))
-    assert max(counts[3:]) <= max(counts[:3]) and max(counts)[0] <= 2 * 4
+    # two workers of four blocks each, and a descriptor for each block: how many are in use depends on who is faster
+    assert all(mappings <= 2 * 4 for mappings, _ in counts)
+    assert len({descriptors - mappings for mappings, descriptors in counts[1:]}) == 1
 
 
 # --- the parts, in one process
