@@ -125,6 +125,7 @@ def in_phases(rank: int, path: Path) -> list[float]:
     return [float(p.detach().double().sum()) for p in trainer.module.parameters()]
 
 
+@pytest.mark.slow
 def test_two_ranks_train_in_every_phase(tmp_path: Path) -> None:
     first, second = in_two_ranks(in_phases, tmp_path)
     assert first == second
