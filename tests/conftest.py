@@ -16,6 +16,11 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of training come first: they are the longest, and with several processes none should end with them."""
+    items.sort(key=lambda item: "trainers" not in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers_in_every_run() -> None:
     """A test that draws weights or signals draws the same ones whichever tests ran before it."""

@@ -248,6 +248,8 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def like_parameter(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """``value`` split and placed as ``parameter`` is; every rank has the whole ``value``."""
+    if type(parameter) in (torch.Tensor, torch.nn.Parameter):
+        return value
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if not isinstance(parameter, DTensor) or isinstance(value, DTensor):

@@ -12,15 +12,17 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from hyperion_lite.core.errors import ModelFileError
 from hyperion_lite.trainers.distribution import full_tensor, like_parameter
+
+if TYPE_CHECKING:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +138,8 @@ def _only_options(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) ->
 
 def split_over_ranks(optimizer: torch.optim.Optimizer) -> ZeroRedundancyOptimizer:
     """The same optimizer with its state split over the ranks (``oss_ddp``). ``optimizer`` must not have been used."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
     if isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer
     groups = [dict(group) for group in optimizer.param_groups]
@@ -146,6 +150,11 @@ def split_over_ranks(optimizer: torch.optim.Optimizer) -> ZeroRedundancyOptimize
 
 
 def _numbered_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    # the import takes as long as all other imports of a training on one process, which needs none of it
+    if not (dist.is_available() and dist.is_initialized()):
+        return optimizer.state_dict()
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
     if not isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer.state_dict()
     optimizer.consolidate_state_dict(to=0)

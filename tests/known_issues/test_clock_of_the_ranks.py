@@ -10,7 +10,7 @@ from typing import Any
 
 from hyperion_lite.trainers.events import Schedule
 from tests.trainers.small_training import Batches, make_trainer
-from tests.trainers.test_distributed_training import in_two_ranks
+from tests.two_ranks import in_two_ranks
 
 
 def train_with_a_clock(rank: int, path: Path) -> dict[str, Any]:

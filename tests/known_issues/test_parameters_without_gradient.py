@@ -13,7 +13,7 @@ import torch
 
 from hyperion_lite.core.errors import ConfigError
 from tests.trainers.small_training import Batches, SmallClassifier, SmallTrainer, make_trainer, sgd
-from tests.trainers.test_distributed_training import in_two_ranks
+from tests.two_ranks import in_two_ranks
 
 
 class WithMaskEmbedding(SmallClassifier):

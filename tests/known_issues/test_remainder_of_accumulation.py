@@ -13,7 +13,7 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from tests.trainers.small_training import Batches, make_trainer, sgd
-from tests.trainers.test_distributed_training import in_two_ranks
+from tests.two_ranks import in_two_ranks
 
 
 def weights_after(path: Path, batch_size: int, grad_acc_steps: int) -> tuple[dict[str, torch.Tensor], int]:

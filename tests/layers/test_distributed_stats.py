@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from hyperion_lite.core.padding import Padding
 from hyperion_lite.layers.margin_losses import SubCenterArcLossOutput
 from hyperion_lite.layers.norm import BatchNorm1d
+from tests.two_ranks import in_two_ranks
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without distributed")
 
@@ -47,11 +46,8 @@ def step(layer: BatchNorm1d, x: torch.Tensor, lengths: list[int]) -> dict[str, t
     return {"y": torch.cat([item[:, :n] for item, n in zip(y.detach(), lengths, strict=True)], 1), "grad": valid}
 
 
-def work(rank: int, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    results = {}
+def work(rank: int) -> dict[Any, Any]:
+    results: dict[Any, Any] = {}
     for case in LENGTHS:
         for dtype in (torch.float32, torch.float64):
             layer = BatchNorm1d(5).to(dtype)
@@ -67,18 +63,12 @@ def work(rank: int, port: int, folder: str) -> None:
         output.kernel.copy_(torch.eye(3)[:, [0, 1, 2, 0]])
     output(torch.eye(3)[[0, 1 + rank]], torch.tensor([0, rank]))
     results["counts"] = output.subcenter_counts
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return results
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("ranks"))
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(work, (port, folder), nprocs=2)
-    return [torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(2)]
+def ranks():
+    return in_two_ranks(work)
 
 
 def close(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -20,8 +18,8 @@ from hyperion_lite.data.loader import ResumableLoader, make_loader
 from hyperion_lite.data.manifests import SegmentSet
 from hyperion_lite.data.rng import item_rng
 from hyperion_lite.data.seg_sampler import SegSampler
-from hyperion_lite.trainers.distribution import init_distributed
 from tests.trainers.small_training import FEATS, NUM_CLASSES, SmallTrainer, make_trainer
+from tests.two_ranks import CONTEXT, free_port, join_group
 
 
 class NoisyFrames(torch.utils.data.Dataset):
@@ -100,8 +98,7 @@ def run_training(path: str, spec: dict[str, Any], rank: int = 0, port: int = 0) 
     torch.set_num_threads(1)
     world_size = spec.get("world_size", 1)
     if world_size > 1:
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        init_distributed("cpu")
+        join_group(rank, world_size, port)
     what, number = spec.get("die") or (None, 0)
     if what == "save" and rank == 0:
         die_in_save(number)
@@ -116,10 +113,6 @@ def run_training(path: str, spec: dict[str, Any], rank: int = 0, port: int = 0) 
     trainer.fit(make_data(dtype=dtype, **spec.get("data", {})), make_data(dtype=dtype, **val_data))
     if world_size > 1:
         torch.distributed.destroy_process_group()
-
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.trainers.runs"])
 
 
 class Run:
@@ -164,12 +157,6 @@ def complete_run(path: Path, spec: dict[str, Any]) -> Path:
 
 def last_checkpoint(path: Path) -> Path:
     return max(p for p in path.iterdir() if p.name.startswith("checkpoint_") and ".hl-tmp-" not in p.name)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from safetensors.torch import load_file
 
 from hyperion_lite.core.errors import ConfigError
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
-from hyperion_lite.trainers.distribution import full_tensor, init_distributed
-from tests.trainers.runs import CONTEXT, complete_run, free_port, last_checkpoint
+from hyperion_lite.trainers.distribution import full_tensor
+from tests.trainers.runs import complete_run, last_checkpoint
 from tests.trainers.small_training import Batches, SmallClassifier, SmallTrainer, adam, make_trainer, sgd
+from tests.two_ranks import in_two_ranks
 
 TRAINER: dict[str, Any] = {
     "num_epochs": 2,
@@ -93,26 +93,6 @@ def test_a_run_continues_under_another_distribution(single: Path, tmp_path: Path
     assert checkpoint.name == single.name
     assert_close(weights(checkpoint), weights(single))
     assert_close(weights(checkpoint, "ema_model"), weights(single, "ema_model"))
-
-
-def in_two_ranks(function: Any, path: Path) -> list[Any]:
-    """Results of ``function(rank, path)`` in two processes of one group."""
-    port = free_port()
-    processes = [CONTEXT.Process(target=_in_rank, args=(function, rank, port, path)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        assert process.exitcode == 0, f"exit code {process.exitcode}; None: it hangs"
-    return [json.loads((path / f"{rank}.json").read_text()) for rank in range(2)]
-
-
-def _in_rank(function: Any, rank: int, port: int, path: Path) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    init_distributed("cpu")
-    (path / f"{rank}.json").write_text(json.dumps(function(rank, path)))
-    torch.distributed.destroy_process_group()
 
 
 def uneven(rank: int, path: Path) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from hyperion_lite.optim import OptimizerFactory
 from tests.models.small_hf_models import GROUP_NORM, LAYER_NORM, MHFA
 from tests.tpm.hf.small_encoders import save_original
 from tests.trainers import voices
-from tests.trainers.test_distributed_training import in_two_ranks
 from tests.trainers.test_finetuning import CONFIGS, smoke_options
+from tests.two_ranks import in_two_ranks
 
 WAVLM = ("finetune_wavlm", "finetune_wavlm_lora")
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from hyperion_lite.optim import OptimizerFactory
 from hyperion_lite.trainers.accumulation import MicroBatch
-from hyperion_lite.trainers.distribution import Distribution, full_tensor, init_distributed
+from hyperion_lite.trainers.distribution import Distribution, full_tensor
 from hyperion_lite.trainers.precision import Precision
 from hyperion_lite.trainers.update_step import UpdateStep
 from tests.models.wav2xvectors.hf_learning_models import MODELS, MODES, learns, make_batch, make_model
-from tests.trainers.runs import CONTEXT, free_port
+from tests.two_ranks import in_two_ranks
 
 UPDATES = 2
 LEARNING_MODES = tuple(mode for mode in MODES if mode != "frozen")
@@ -53,27 +49,12 @@ def updates(name: str, mode: str, rank: int, ddp_type: Any, amp: bool) -> dict[s
     }
 
 
-def run_rank(folder: str, rank: int, port: int, cases: list[list[Any]]) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    init_distributed("cpu")
-    found = [updates(name, mode, rank, ddp_type, amp) for name, mode, ddp_type, amp in cases]
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
+def all_updates(rank: int, cases: list[list[Any]]) -> list[dict[str, Any]]:
+    return [updates(name, mode, rank, ddp_type, amp) for name, mode, ddp_type, amp in cases]
 
 
-def check(folder: Path, cases: list[list[Any]]) -> None:
-    port = free_port()
-    processes = [CONTEXT.Process(target=run_rank, args=(str(folder), rank, port, cases)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(600)
-        if process.exitcode != 0:
-            for other in processes:
-                other.kill()
-    assert [process.exitcode for process in processes] == [0, 0]
-    first, second = (json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2))
+def check(cases: list[list[Any]]) -> None:
+    first, second = in_two_ranks(all_updates, cases, seconds=600)
     assert first == second and len(first) == len(cases)
     for case, result in zip(cases, first, strict=True):
         name, mode = case[:2]
@@ -81,13 +62,13 @@ def check(folder: Path, cases: list[list[Any]]) -> None:
         assert set(result["moved"]) == {n for n in result["sums"] if learns(n, mode, name)}, case
 
 
-def test_two_ranks_train_in_every_mode(tmp_path):
+def test_two_ranks_train_in_every_mode():
     cases = [["wavlm", mode, "ddp", False] for mode in LEARNING_MODES]
     cases += [["wavlm", "hf-lora", "ddp", True]]
     cases += [["wavlm", mode, "fsdp", False] for mode in ("full", "hf-lora")]
-    check(tmp_path, cases)
+    check(cases)
 
 
 @pytest.mark.slow
-def test_two_ranks_train_every_family_in_every_mode(tmp_path):
-    check(tmp_path, [[name, mode, "ddp", False] for name in MODELS if name != "wavlm" for mode in LEARNING_MODES])
+def test_two_ranks_train_every_family_in_every_mode():
+    check([[name, mode, "ddp", False] for name in MODELS if name != "wavlm" for mode in LEARNING_MODES])

@@ -16,7 +16,8 @@ from hyperion_lite.trainers.mode_schedule import ModeSchedule
 from tests.models.small_models import build
 from tests.trainers.runs import complete_run, last_checkpoint
 from tests.trainers.small_training import Batches, assert_same_state, make_trainer, sgd
-from tests.trainers.test_distributed_training import assert_close, in_two_ranks, weights
+from tests.trainers.test_distributed_training import assert_close, weights
+from tests.two_ranks import in_two_ranks
 
 COSINE = {"lrsch_type": "cos_lr", "t": 10, "update_lr_on_opt_step": True}
 PHASES: list[dict[str, Any]] = [

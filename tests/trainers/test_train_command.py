@@ -16,6 +16,7 @@ from hyperion_lite.cli.train import main
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.trainers.training_data import class_ids
 from hyperion_lite.trainers.training_options import commented_yaml, parse_options
+from tests.helpers import slow_but
 from tests.trainers import voices
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -205,7 +206,7 @@ def test_voices_that_speed_perturbation_makes_are_classes_of_their_own(folder):
     assert ids[:4] == voices.SPEAKERS and ids[4] == "spk0#speed1"
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", slow_but(["ddp", "fsdp"], ["ddp"]))
 def test_two_ranks_of_torchrun_train_one_model(folder, tmp_path, kind):
     sampler = ["--data.train.sampler.num_hard_prototypes=2", "--data.train.sampler.max_batches_per_epoch=4"]
     path = write_config(folder, tmp_path)

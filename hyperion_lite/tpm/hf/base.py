@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar, Literal, TypeVar
@@ -412,8 +413,6 @@ class HFWav2VecBase(AdaptedEncoder):
 
 
 def _is_sharded(layers: list[nn.Module]) -> bool:
-    if not torch.distributed.is_available():
-        return False
-    from torch.distributed.fsdp import FSDPModule
-
-    return any(isinstance(layer, FSDPModule) for layer in layers)
+    # nothing is sharded by a module that nobody imported, and the import is slow
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(isinstance(layer, fsdp.FSDPModule) for layer in layers)

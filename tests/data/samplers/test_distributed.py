@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from hyperion_lite.data.hyper_sampler import HyperSampler
 from hyperion_lite.data.loader import make_loader
 from hyperion_lite.data.seg_sampler_factory import SegSamplerFactory
 from tests.contracts.sampler_tester import FakeDataset, fake_dataset
+from tests.two_ranks import in_two_ranks
 
 OPTIONS: dict[str, Any] = {
     "min_chunk_length": 2.0,
@@ -22,7 +21,6 @@ OPTIONS: dict[str, Any] = {
     "shuffle": True,
     "class_name": "speaker",
 }
-TIMEOUT = 120
 
 
 class _Lengths(FakeDataset):
@@ -54,37 +52,18 @@ def _train(sampler: HyperSampler, dataset: Any) -> list[int]:
     return counts
 
 
-def _rank(rank: int, rendezvous: str, results: Any) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    try:
-        data = fake_dataset(37)
-        dataset = _Lengths(data.segments, data.class_infos)
-        for sampler_type in SegSamplerFactory.sampler_types:
-            sampler = SegSamplerFactory.create(dataset, sampler_type, **OPTIONS)  # type: ignore[arg-type]
-            assert (sampler.rank, sampler.world_size) == (rank, 2)
-            results.put((sampler_type, rank, _train(sampler, dataset)))
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def test_two_processes_over_every_sampler(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    processes = [context.Process(target=_rank, args=(r, str(tmp_path / "rendezvous"), results)) for r in range(2)]
-    for process in processes:
-        process.start()
-    try:
-        found = [results.get(timeout=TIMEOUT) for _ in range(2 * len(SegSamplerFactory.sampler_types))]
-        for process in processes:
-            process.join(TIMEOUT)
-            assert process.exitcode == 0
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-    steps = {(sampler_type, rank): counts for sampler_type, rank, counts in found}
+def _train_all(rank: int) -> dict[str, list[int]]:
+    data = fake_dataset(37)
+    dataset = _Lengths(data.segments, data.class_infos)
+    steps = {}
     for sampler_type in SegSamplerFactory.sampler_types:
-        assert steps[sampler_type, 0] == steps[sampler_type, 1]
-        assert min(steps[sampler_type, 0]) > 1
+        sampler = SegSamplerFactory.create(dataset, sampler_type, **OPTIONS)  # type: ignore[arg-type]
+        assert (sampler.rank, sampler.world_size) == (rank, 2)
+        steps[sampler_type] = _train(sampler, dataset)
+    return steps
+
+
+def test_two_processes_over_every_sampler() -> None:
+    first, second = in_two_ranks(_train_all)
+    assert first == second and list(first) == list(SegSamplerFactory.sampler_types)
+    assert min(min(counts) for counts in first.values()) > 1

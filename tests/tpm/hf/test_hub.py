@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import socket
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-import torch.distributed as dist
 
 from hyperion_lite.tpm.hf import HFWav2Vec2
 from hyperion_lite.tpm.hf.hub import fetch_from_hub
 from tests.tpm.hf.small_encoders import save_original
+from tests.two_ranks import in_two_ranks
 
 
 class FakeHub:
@@ -48,40 +46,22 @@ def test_what_the_hub_does_not_have_is_not_found(tmp_path, monkeypatch):
         HFWav2Vec2(pretrained_model_path="some/encoder")
 
 
-def _fetch(rank: int, size: int, port: int, folder: Path, log: Path, fail: bool, results: Path) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank))
-    dist.init_process_group("gloo", rank=rank, world_size=size)
+def fetch(rank: int, folder: Path, log: Path, fail: bool) -> str:
     huggingface_hub.snapshot_download = FakeHub(folder, log, fail=fail)
     try:
-        result = str(fetch_from_hub("some/encoder"))
+        return str(fetch_from_hub("some/encoder"))
     except (FileNotFoundError, ValueError) as error:
-        result = f"{type(error).__name__}: {error}"
-    (results / str(rank)).write_text(result)
-    dist.destroy_process_group()
+        return f"{type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_two_ranks(tmp_path, fail):
-    folder, results = tmp_path / "cache", tmp_path / "results"
+    folder = tmp_path / "cache"
     folder.mkdir()
-    results.mkdir()
     (folder / "model.safetensors").touch()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_fetch, args=(rank, 2, port, folder, tmp_path / "log", fail, results))
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    answers = in_two_ranks(fetch, folder, tmp_path / "log", fail)
     calls = (tmp_path / "log").read_text().splitlines()
     assert len(calls) == 1
-    answers = [(results / str(rank)).read_text() for rank in range(2)]
     if fail:
         assert answers[0].startswith("FileNotFoundError") and "no route to the hub" in answers[0]
         assert "rank 0 could not fetch" in answers[1] and "no route to the hub" in answers[1]
