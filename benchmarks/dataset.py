@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--chunk", type=float, default=3.0)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()

@@ -21,6 +21,7 @@ from hyperion_lite.data.audio_errors import (
 )
 from hyperion_lite.data.audio_headers import DataExtent, PcmLayout, data_extent, read_head
 from hyperion_lite.data.audio_kind import describe_bytes
+from hyperion_lite.data.decoder import Decoder
 from hyperion_lite.data.kaldi_io import FilePart, archive_position, audio_start, is_pipe, read_archive_item
 from hyperion_lite.data.ogg_tail import exact_seek_limit
 
@@ -238,7 +239,7 @@ class AudioFile:
             self._handle.seek(0)
             source = self._handle.fileno()
         try:
-            self._sound = soundfile.SoundFile(source, closefd=False)
+            self._sound = Decoder(source, closefd=False)
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
             raise self._not_audio(error) from error
 
@@ -341,7 +342,7 @@ class AudioFile:
             message = done.stderr.decode("utf-8", "replace").strip()[-200:]
             raise AudioReadError(self.path, f"the command ended with code {done.returncode}: {message}", self.id)
         try:
-            self._sound = soundfile.SoundFile(io.BytesIO(done.stdout))
+            self._sound = Decoder(io.BytesIO(done.stdout))
         except (soundfile.SoundFileError, RuntimeError) as error:
             kind = describe_bytes(done.stdout[:4096], len(done.stdout))
             raise AudioReadError(self.path, f"the output of the command is not audio but {kind}", self.id) from error
