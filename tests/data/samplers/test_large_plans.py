@@ -23,6 +23,13 @@ def test_a_random_order_is_a_permutation_that_the_generator_decides() -> None:
     assert len(random_order(np.random.default_rng(1), 0)) == 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 1 << 15, (1 << 15) + 1, 100_001])
+def test_a_random_order_is_that_of_the_upper_halves_of_random_numbers(count: int) -> None:
+    keys = np.random.default_rng(count).integers(0, 2**64, size=count, dtype=np.uint64) >> np.uint64(32)
+    order = random_order(np.random.default_rng(count), count)
+    assert order.dtype == np.int32 and np.array_equal(order, np.argsort(keys, kind="stable"))
+
+
 def test_every_place_of_a_random_order_is_as_likely() -> None:
     rng = np.random.default_rng(0)
     orders = np.stack([random_order(rng, 4) for _ in range(4000)])
