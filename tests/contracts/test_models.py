@@ -18,6 +18,7 @@ REPEATED = {
     *("hf-wav2vec2-mhfa", "hf-hubert-mhfa", "hf-bert-mhfa", "hf-whisper-mhfa", "hf-wavlm-conformer"),
     *("wav2-basic-strided", "wav2-res2basic-dropout", "wav2-conformer-strided", "wav2-conformer-local-abs"),
     *("wav2-conformer-block", "wav2-conformer-conv", "wav2-convnext1d-merged", "wav2-convnext2d-merged", "wav2-etdnn"),
+    *("wav2-fwse-res2", "wav2-multi-level", "wav2-tse-instance-norm"),
 }
 QUICK = [name for name in ALL_MODELS if name not in REPEATED]
 
@@ -67,8 +68,8 @@ class TestEveryModel:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
     @pytest.mark.parametrize("value", PADDING_VALUES)
     def test_an_embedding_does_not_depend_on_the_batch(self, name, dtype, value):
-        for seed in (0, 1):
-            ModelTester(build(name)).batch_invariance(dtype, value, seed)
+        # other items, of other lengths, for each value
+        ModelTester(build(name)).batch_invariance(dtype, value, seed=PADDING_VALUES.index(value))
 
     def test_shapes_and_determinism(self, name):
         ModelTester(build(name)).shapes_and_determinism()

@@ -15,6 +15,7 @@ from hyperion_lite.cli import finetune
 from hyperion_lite.models.hyper_torch_model import HyperTorchModel
 from hyperion_lite.models.registry import find_model_class
 from hyperion_lite.optim import OptimizerFactory
+from tests.helpers import slow_but
 from tests.models.small_hf_models import GROUP_NORM, LAYER_NORM, MHFA
 from tests.tpm.hf.small_encoders import save_original
 from tests.trainers import voices
@@ -51,7 +52,7 @@ def test_wavlm_configurations_are_complete(folder: Path, capsys: Any, name: str)
     assert {phase["train_mode"] for phase in written["trainer"]["phases"] if "train_mode" in phase} <= set(modes)
 
 
-@pytest.mark.parametrize("name", WAVLM)
+@pytest.mark.parametrize("name", slow_but(WAVLM, ["finetune_wavlm_lora"]))
 def test_wavlm_configurations_train(folder: Path, tmp_path: Path, name: str) -> None:
     command = [*smoke_options(folder, tmp_path, name, 16000), *small_options(folder, name)]
     assert finetune.main(command) == 0

@@ -168,7 +168,12 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("ddp", "modes"), ("oss_ddp", "modes"), ("fsdp", "same"), pytest.param("ddp", "same", marks=pytest.mark.slow)],
+    [
+        ("ddp", "modes"),
+        ("fsdp", "same"),
+        pytest.param("oss_ddp", "modes", marks=pytest.mark.slow),
+        pytest.param("ddp", "same", marks=pytest.mark.slow),
+    ],
 )
 def test_two_ranks_equal_one_process_in_every_phase(
     single: dict[str, Path], tmp_path: Path, kind: str, name: str
