@@ -364,4 +364,5 @@ def test_it_computes_what_transformers_does():
     x = random_input(encoder, 2, 22)
     with torch.no_grad():
         expected = theirs(x).last_hidden_state
-        assert relative_error(encoder.eval()(x)[0], expected) <= 1e-12
+        # some versions of transformers normalise in single precision whatever the input is
+        assert relative_error(encoder.eval()(x)[0], expected) <= 1e-6
