@@ -3,10 +3,11 @@
     python benchmarks/dataset.py [--recordings 400] [--workers 2] [--chunk 3.0] [--epochs 6] [--folder DIR]
 
 "raw" is ``soundfile.read(path, start=..., frames=..., dtype="float32")`` of every range of an epoch and nothing else, by as many
-processes as there are workers; "loader" makes collated batches of the same ranges, class labels included. Both run alternately, and the
-best of several rounds counts: of every batch without workers, of the whole epoch with them. Starting processes is left out. With workers,
-the loader moves its batches to the main process, which the raw reads do not; "peer" does: a plain ``torch.utils.data.DataLoader`` over
-the same batches of ranges, whose data set stacks bare reads. Each starts from files that the system holds in memory.
+processes as there are workers; "loader" makes collated batches of the same ranges, class labels included. All run alternately. Without
+workers the best of several rounds counts, batch by batch; with them, the median of the rounds, and of the ratios within a round: one
+lucky moment of a shared machine would decide between best times of whole epochs. Starting processes is left out. With workers, the
+loader moves its batches to the main process, which the raw reads do not; "peer" does: a plain ``torch.utils.data.DataLoader`` over the
+same batches of ranges, whose data set stacks bare reads. Each starts from files that the system holds in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile as sf
@@ -90,6 +91,16 @@ def batches_of(sampler: Any, ranges: Ranges) -> list[Ranges]:
     return [ranges[end - size : end] for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
 
 
+class Row(NamedTuple):
+    """Seconds for an epoch of raw reads, the peer and the loader, and what the first two are divided by the third."""
+
+    raw: float
+    peer: float
+    ours: float
+    raw_ratio: float
+    peer_ratio: float
+
+
 def time_of(run: Callable[[], Any]) -> float:
     """Seconds that ``run()`` takes."""
     start = time.perf_counter()
@@ -110,8 +121,8 @@ def shared_mb(pid: int) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("RssShmem:")) / 1024
 
 
-def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -> tuple[float, float, float]:
-    """Best seconds of raw reads, of the peer and of the loader for an epoch, with workers."""
+def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -> Row:
+    """An epoch with workers."""
     loader = make_loader(dataset, sampler, num_workers=workers)
     ranges = ranges_of(dataset, sampler, 0)
     peer_loader = torch.utils.data.DataLoader(
@@ -125,11 +136,13 @@ def throughput(dataset: AudioDataset, sampler: Any, workers: int, rounds: int) -
             peer.append(time_of(lambda: [None for _ in peer_loader]))
             loader.set_epoch(0)
             ours.append(time_of(lambda: [None for _ in loader]))
-    return min(raw[1:]), min(peer[1:]), min(ours[1:])
+    times = np.array([raw[1:], peer[1:], ours[1:]])
+    ratios = np.median(times[:2] / times[2], axis=1)
+    return Row(*np.median(times, axis=1).tolist(), *ratios.tolist())
 
 
-def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[float, float, float]:
-    """Sums over the batches of an epoch of the best seconds of raw reads, the peer and the loader, in this process."""
+def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> Row:
+    """An epoch in this process: sums of the best times of its batches."""
     parts = batches_of(sampler, ranges_of(dataset, sampler, 0))
     raw, peer, ours = np.full((3, len(parts)), np.inf)
     raw_batches = RawBatches(parts)
@@ -141,7 +154,8 @@ def throughput_here(dataset: AudioDataset, sampler: Any, rounds: int) -> tuple[f
             raw[index] = min(raw[index], time_of(partial(read_raw, part)))
             peer[index] = min(peer[index], time_of(partial(raw_batches.__getitem__, index)))
             ours[index] = min(ours[index], time_of(partial(next, batches)))
-    return float(raw.sum()), float(peer.sum()), float(ours.sum())
+    sums = [float(times.sum()) for times in (raw, peer, ours)]
+    return Row(*sums, sums[0] / sums[2], sums[1] / sums[2])
 
 
 def memory(dataset: AudioDataset, sampler: Any, workers: int, epochs: int) -> list[tuple[float, float]]:
@@ -189,13 +203,13 @@ def main() -> None:
             )
             hours = sum(duration for _, _, duration in ranges_of(dataset, sampler, 0)) / 3600
             for workers in sorted({0, args.workers}):
-                raw, peer, ours = (
+                row = (
                     throughput(dataset, sampler, workers, args.rounds)
                     if workers
                     else throughput_here(dataset, sampler, args.rounds)
                 )
-                ratios = f"{raw / ours:.2f} | {peer / ours:.2f} | {hours / ours:.2f}"
-                print(f"| {suffix} | {workers} | {raw:.2f} | {peer:.2f} | {ours:.2f} | {ratios} |", flush=True)
+                ratios = f"{row.raw_ratio:.2f} | {row.peer_ratio:.2f} | {hours / row.ours:.2f}"
+                print(f"| {suffix} | {workers} | {row.raw:.2f} | {row.peer:.2f} | {row.ours:.2f} | {ratios} |", flush=True)
         used = memory(dataset, sampler, max(args.workers, 1), args.epochs)
         print(
             f"\nPrivate memory of the largest of {max(args.workers, 1)} workers after each epoch, and how much of it are batches, in MB:"
