@@ -209,7 +209,9 @@ def main() -> None:
                     else throughput_here(dataset, sampler, args.rounds)
                 )
                 ratios = f"{row.raw_ratio:.2f} | {row.peer_ratio:.2f} | {hours / row.ours:.2f}"
-                print(f"| {suffix} | {workers} | {row.raw:.2f} | {row.peer:.2f} | {row.ours:.2f} | {ratios} |", flush=True)
+                print(
+                    f"| {suffix} | {workers} | {row.raw:.2f} | {row.peer:.2f} | {row.ours:.2f} | {ratios} |", flush=True
+                )
         used = memory(dataset, sampler, max(args.workers, 1), args.epochs)
         print(
             f"\nPrivate memory of the largest of {max(args.workers, 1)} workers after each epoch, and how much of it are batches, in MB:"
