@@ -110,7 +110,9 @@ def test_blocks_are_used_again_and_the_batches_are_those_without_workers() -> No
     assert len(loader) == 12 and reused(loader) <= 4
 
 
-@pytest.mark.parametrize(("workers", "start"), [(1, "fork"), (4, "fork"), (1, "spawn")])
+@pytest.mark.parametrize(
+    ("workers", "start"), [(1, "fork"), pytest.param(2, "fork", marks=pytest.mark.slow), (4, "fork"), (1, "spawn")]
+)
 def test_what_is_kept_of_any_batches_never_changes(workers: int, start: str) -> None:
     dataset = Waves()
     loader = loader_of(dataset, workers, multiprocessing_context=start)

@@ -364,5 +364,6 @@ def test_it_computes_what_transformers_does():
     x = random_input(encoder, 2, 22)
     with torch.no_grad():
         expected = theirs(x).last_hidden_state
-        # some versions of transformers normalise in single precision whatever the input is
-        assert relative_error(encoder.eval()(x)[0], expected) <= 1e-6
+        # older versions of transformers normalise in single precision whatever the input is
+        tolerance = 1e-12 if int(transformers.__version__.partition(".")[0]) >= 5 else 1e-6
+        assert relative_error(encoder.eval()(x)[0], expected) <= tolerance
