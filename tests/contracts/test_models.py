@@ -71,6 +71,13 @@ class TestEveryModel:
         # other items, of other lengths, for each value
         ModelTester(build(name)).batch_invariance(dtype, value, seed=PADDING_VALUES.index(value))
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+    @pytest.mark.parametrize("value", PADDING_VALUES)
+    def test_nor_does_it_with_other_items(self, name, dtype, value):
+        for seed in {0, 1} - {PADDING_VALUES.index(value)}:
+            ModelTester(build(name)).batch_invariance(dtype, value, seed)
+
     def test_shapes_and_determinism(self, name):
         ModelTester(build(name)).shapes_and_determinism()
 
